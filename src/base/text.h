@@ -1,0 +1,34 @@
+// Small text helpers: concatenation for messages, nearest name for suggestions, human numbers.
+#pragma once
+
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace g2::base {
+
+// Concatenates values as operator<< prints them: cat("step ", 3, ": ", path).
+template <typename... Args>
+std::string cat(const Args&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return std::move(out).str();
+}
+
+// The shortest decimal text that reads back as the same double ("0.1", "1e-05", "nan").
+std::string number_text(double value);
+
+// The candidate within a small edit distance of `name`, or "" when none is close enough.
+std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
+
+// "; did you mean 'x'?" or "".
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
+
+// 1536 -> "1.50 KiB"; 2614341888 -> "2.61 B" (count); 3725.4 -> "1:02:05".
+std::string bytes_text(double bytes);
+std::string count_text(double count);
+std::string duration_text(double seconds);
+
+}  // namespace g2::base
