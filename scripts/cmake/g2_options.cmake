@@ -31,6 +31,10 @@ if(G2_SANITIZE)
   target_link_options(g2_flags INTERFACE -fsanitize=${G2_SANITIZE})
 endif()
 
+if(G2_FUZZ)  # coverage in every library, the fuzzer's main only in the targets of tests/fuzz
+  target_compile_options(g2_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
+endif()
+
 # g2_library(name SOURCES ... LINKS ...): one static library a folder.
 function(g2_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})

@@ -312,7 +312,7 @@ ParsedConfig parse_hf_config(std::string_view text, const std::string& where) {
   json root;
   try {
     root = json::parse(text);
-  } catch (const json::parse_error& e) {
+  } catch (const json::exception& e) {  // a number beyond double is an out_of_range
     const std::string message = e.what();
     throw base::DataError(cat(where, ": ", message.substr(message.find("] ") + 2)));
   }

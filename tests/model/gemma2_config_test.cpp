@@ -186,6 +186,7 @@ TEST(HfConfig, RefusesValuesNoModelCanHave) {
     EXPECT_THAT(member_error(members), HasSubstr(message));
   EXPECT_THAT(error_of("{\"model_type\":\n gemma2}"),
               HasSubstr("m/config.json: parse error at line 2"));
+  EXPECT_THAT(member_error(R"("rope_theta": 1e999)"), HasSubstr("m/config.json: number overflow"));
   EXPECT_THAT(error_of("[]"), HasSubstr("is not a JSON object"));
 }
 
