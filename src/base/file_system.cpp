@@ -6,8 +6,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <random>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/text.h"
 
 namespace g2::base {
@@ -123,6 +125,11 @@ void write_new_file(FileSystem& files,
   OutputFile file(files, path, content.size());
   file.write(std::as_bytes(std::span(content)));
   file.finish();
+}
+
+std::string unique_suffix() {
+  std::random_device device;
+  return hex64(std::uint64_t{device()} << 32 | device());
 }
 
 void remove_tree(FileSystem& files, const std::filesystem::path& folder) {

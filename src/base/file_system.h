@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace g2::base {
@@ -82,6 +83,9 @@ class OutputFile {
 
 // A whole new file, synced.
 void write_new_file(FileSystem& files, const std::filesystem::path& path, std::string_view content);
+
+// 16 random hexadecimal digits: names of temporary files and folders that no other process has.
+std::string unique_suffix();
 
 // Removes a folder with everything below it; symbolic links are removed, not followed.
 void remove_tree(FileSystem& files, const std::filesystem::path& folder);
