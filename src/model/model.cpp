@@ -366,6 +366,16 @@ void Model::backward_attention(std::size_t l, bool first) {
       branch, a.x0, w.input_norm, a.r_in, acts_.grad_x, acts_.grad_x, g.input_norm, first);
 }
 
+void Model::head_logits(const Tensor& x, const Tensor& logits) {
+  ops_.lm_head_logits(
+      {.x = x, .w = weights_.head, .softcap = config_.final_logit_softcapping, .logits = logits});
+}
+
+void Model::forward_logits(const MicroBatch& batch, const Tensor& logits) {
+  forward(batch);
+  head_logits(acts_.y_final, logits);
+}
+
 std::vector<float> Model::last_logits(const std::vector<std::int32_t>& ids) {
   assert(!options_.training && !ids.empty());
   const auto n = static_cast<std::int64_t>(ids.size());
@@ -376,10 +386,7 @@ std::vector<float> Model::last_logits(const std::vector<std::int32_t>& ids) {
       {.rows = 1, .seq_len = n, .ids = ids, .targets = targets, .positions = positions, .lo = lo});
   const DType acc = work_dtype(options_.dtype);
   const Tensor logits(logits_memory_.data(), acc, {1, config_.vocab_size});
-  ops_.lm_head_logits({.x = acts_.y_final.rows(n - 1, n),
-                       .w = weights_.head,
-                       .softcap = config_.final_logit_softcapping,
-                       .logits = logits});
+  head_logits(acts_.y_final.rows(n - 1, n), logits);
   std::vector<float> host(static_cast<std::size_t>(config_.vocab_size));
   if (acc == DType::kF32) {
     device_.copy_to_host(host.data(), logits.data, logits.bytes());

@@ -76,6 +76,9 @@ class Model {
                     const Tensor& token_loss = {},
                     const Tensor& top1 = {});
 
+  // Capped logits of every token, [N, V] of A on the device.
+  void forward_logits(const MicroBatch& batch, const Tensor& logits);
+
   // Capped logits [V] of one row's last token, as floats. `ids` is one document from its start.
   std::vector<float> last_logits(const std::vector<std::int32_t>& ids);
 
@@ -97,6 +100,7 @@ class Model {
                      const Tensor& grad_x,
                      const Tensor& grad_w,
                      bool first);
+  void head_logits(const Tensor& x, const Tensor& logits);
   void fill_rope_table();
   AttentionShape attention_shape() const;
   const BatchInputs::Intervals& intervals(std::size_t l) const;
