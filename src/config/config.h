@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/log.h"
+
 namespace g2::config {
 
 // A value that may also be null: no outer value means "not given", no inner value means null.
@@ -110,11 +112,10 @@ struct CheckpointSettings {
   bool keep_best = true;
 };
 
-enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 enum class Progress { kAuto, kOn, kOff };
 
 struct LogSettings {
-  LogLevel level = LogLevel::kInfo;
+  base::LogLevel level = base::LogLevel::kInfo;
   std::int64_t every = 1;  // steps between console lines; log.jsonl holds every step
   Progress progress = Progress::kAuto;
 };
