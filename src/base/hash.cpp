@@ -27,11 +27,14 @@ struct Hasher128::State {
 };
 
 Hasher128::Hasher128() : state_(std::make_unique<State>()) {
-  XXH3_128bits_reset(state_->xxh.get());
+  reset();
 }
 Hasher128::~Hasher128() = default;
 void Hasher128::update(const void* data, std::size_t bytes) {
   XXH3_128bits_update(state_->xxh.get(), data, bytes);
+}
+void Hasher128::reset() {
+  XXH3_128bits_reset(state_->xxh.get());
 }
 std::string Hasher128::hex() const {
   return hex128(XXH3_128bits_digest(state_->xxh.get()));

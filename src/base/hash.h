@@ -24,6 +24,7 @@ class Hasher128 {
   ~Hasher128();
   void update(const void* data, std::size_t bytes);
   std::string hex() const;
+  void reset();  // as if nothing had come
 
  private:
   struct State;

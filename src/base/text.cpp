@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 
 namespace g2::base {
 namespace {
@@ -79,6 +80,18 @@ std::string duration_text(double seconds) {
   } else {
     std::snprintf(text.data(), text.size(), "%lld:%02lld", total / 60, total % 60);
   }
+  return text.data();
+}
+
+std::string utc_time_text(TimeStyle style) {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  std::array<char, 32> text{};
+  std::strftime(text.data(),
+                text.size(),
+                style == TimeStyle::kReadable ? "%Y-%m-%dT%H:%M:%SZ" : "%Y%m%dT%H%M%SZ",
+                &utc);
   return text.data();
 }
 

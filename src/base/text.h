@@ -31,4 +31,9 @@ std::string bytes_text(double bytes);
 std::string count_text(double count);
 std::string duration_text(double seconds);
 
+// Now in UTC: "2024-07-31T12:05:00Z"; kCompact drops what a file name should not hold:
+// "20240731T120500Z".
+enum class TimeStyle { kReadable, kCompact };
+std::string utc_time_text(TimeStyle style = TimeStyle::kReadable);
+
 }  // namespace g2::base
