@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 namespace g2::config {
 namespace {
@@ -132,7 +133,7 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
       if (member.key == name) {
         throw base::UsageError(cat(place_text(name_, place),
                                    ": key ",
-                                   json_string(name),
+                                   json_string(shortened(name)),
                                    " is given twice, first in line ",
                                    member.place.line));
       }
@@ -210,11 +211,13 @@ JsonValue parse_json(std::string_view text, const std::string& name) {
 }
 
 std::string json_string(std::string_view text) {
-  try {
-    return nlohmann::json(text).dump();
-  } catch (const nlohmann::json::type_error&) {
-    throw base::UsageError("a text is not valid UTF-8");
-  }
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string shortened(std::string_view text) {
+  constexpr std::size_t kMaxShown = 60;
+  if (text.size() <= kMaxShown) return std::string(text);
+  return cat(text.substr(0, base::complete_utf8_prefix(text.substr(0, kMaxShown))), "...");
 }
 
 std::string place_text(const std::string& name, Place place) {

@@ -39,8 +39,11 @@ struct JsonMember {
 // values nested deeper than 16.
 JsonValue parse_json(std::string_view text, const std::string& name);
 
-// `text` as a JSON string. Throws UsageError when it is not UTF-8.
+// `text` as a JSON string; what is not UTF-8 becomes U+FFFD.
 std::string json_string(std::string_view text);
+
+// For messages: `text`, or its first 60 bytes or so and "...". Requires valid UTF-8.
+std::string shortened(std::string_view text);
 
 // "name:line:column"
 std::string place_text(const std::string& name, Place place);

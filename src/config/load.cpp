@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "config/checks.h"
 #include "config/json_text.h"
 #include "config/setting.h"
@@ -17,9 +18,10 @@ using base::cat;
 
 constexpr std::string_view kSchemaKey = "$schema";  // editors find the JSON Schema through it
 
-[[noreturn]] void refuse_key(const std::string& where, std::string_view path) {
+[[noreturn]] void refuse_key(const std::string& where, std::string_view full_path) {
+  const std::string path = shortened(full_path);
   std::vector<std::string> paths;
-  const std::string_view key = path.substr(path.find('.') + 1);
+  const std::string key = path.substr(path.find('.') + 1);
   for (const Setting& setting : settings()) {
     if (setting.key() == key) {  // right key, wrong section
       throw base::UsageError(
@@ -31,7 +33,8 @@ constexpr std::string_view kSchemaKey = "$schema";  // editors find the JSON Sch
       cat(where, ": no setting ", json_string(path), base::did_you_mean(path, paths)));
 }
 
-[[noreturn]] void refuse_section(const std::string& where, const std::string& name) {
+[[noreturn]] void refuse_section(const std::string& where, std::string_view full_name) {
+  const std::string name = shortened(full_name);
   if (const Setting* setting = find_setting(name)) {
     throw base::UsageError(cat(where,
                                ": settings stand inside their section: \"",
@@ -102,15 +105,25 @@ JsonValue override_value(const Setting& setting, const std::string& text) {
   return text_value(text);
 }
 
+// A message and a comment are one line, whatever the argument holds.
+std::string one_line(std::string_view argument) {
+  std::string line = base::replace_invalid_utf8(argument);
+  for (char& character : line) {
+    const auto byte = static_cast<unsigned char>(character);
+    if (byte < 0x20 || byte == 0x7F) character = ' ';
+  }
+  return line;
+}
+
 void apply_override(const std::string& argument, LoadedConfig& loaded) {
-  const std::string where = "--set " + argument;
+  const std::string where = "--set " + shortened(one_line(argument));
   const std::size_t equals = argument.find('=');
   if (equals == std::string::npos) {
     throw base::UsageError(where + ": expected section.key=value");
   }
   const std::string path = argument.substr(0, equals);
   const Setting* setting = find_setting(path);
-  if (!setting) refuse_key(where, path);
+  if (!setting) refuse_key(where, one_line(path));
   const JsonValue value = override_value(*setting, argument.substr(equals + 1));
   if (const auto found = problem(*setting, value)) {
     throw base::UsageError(cat(where, ": ", found->text));

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "base/text.h"
+#include "base/utf8.h"
 
 namespace g2::config {
 namespace {
 
 using base::cat;
 
-constexpr std::size_t kMaxShown = 60;      // bytes of a wrong value in a message
 constexpr double kMaxExactWhole = 0x1p53;  // beyond, a double no longer names one whole number
 
 std::string range_words(const Range& range) {
@@ -58,13 +58,6 @@ std::string scalar_words(const Setting& setting, ValueKind kind) {
   return "";
 }
 
-std::string shown(const JsonValue& value) {
-  if (value.source.size() <= kMaxShown) return value.source;
-  std::size_t end = kMaxShown;
-  while ((value.source[end] & 0xC0) == 0x80) --end;  // whole characters only
-  return value.source.substr(0, end) + "...";
-}
-
 bool has_kind(ValueKind kind, const JsonValue& value) {
   switch (kind) {
     case ValueKind::kBool:
@@ -100,6 +93,7 @@ std::string text_fault(const Setting& setting, const std::string& text) {
     return "must be " + choice_words(setting) + base::did_you_mean(text, choices);
   }
   if (text.empty()) return "must not be empty";
+  if (base::first_invalid_utf8(text)) return "must be UTF-8";
   const auto is_control = [](unsigned char byte) { return byte < 0x20 || byte == 0x7F; };
   return std::ranges::any_of(text, is_control) ? "must not hold control characters" : "";
 }
@@ -116,7 +110,7 @@ std::optional<Problem> scalar_problem(const Setting& setting,
     fault = "must be " + range_words(setting.range);
   }
   if (fault.empty()) return std::nullopt;
-  return Problem{value.place, cat(label, " is ", shown(value), ", ", fault)};
+  return Problem{value.place, cat(label, " is ", shortened(value.source), ", ", fault)};
 }
 
 }  // namespace
@@ -136,7 +130,7 @@ std::optional<Problem> problem(const Setting& setting, const JsonValue& value) {
   if (!list || !(setting.type.list || paths)) {
     if (has_kind(setting.type.kind, value)) return scalar_problem(setting, value, path);
     return Problem{value.place,
-                   cat(path, " is ", shown(value), ", must be ", expectation(setting))};
+                   cat(path, " is ", shortened(value.source), ", must be ", expectation(setting))};
   }
   if (list->empty()) return Problem{value.place, path + " is an empty list"};
   Setting item = setting;

@@ -140,10 +140,12 @@ TEST(Config, RefusesWrongTypesAndRanges) {
   says("dist", R"("ranks": 2)", "must be from 1 to 1");
 }
 
-TEST(Config, LongValuesAreShortened) {
-  const std::string message =
-      refusal("{\"train\": {\"max_steps\": \"" + std::string(500, 'x') + "\"}}");
-  EXPECT_LT(message.size(), 160U);
+TEST(Config, MessagesStayShort) {
+  const std::string long_text(5000, 'x');
+  EXPECT_LT(refusal("{\"train\": {\"max_steps\": \"" + long_text + "\"}}").size(), 160U);
+  EXPECT_LT(refusal("{\"train\": {\"" + long_text + "\": 1}}").size(), 160U);
+  EXPECT_LT(refusal("{\"" + long_text + "\": 1}").size(), 160U);
+  EXPECT_LT(refusal("{}", {"train." + long_text + "=1"}).size(), 200U);
 }
 
 TEST(Config, SetReplacesValues) {
