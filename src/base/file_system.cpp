@@ -115,7 +115,7 @@ void OutputFile::close_quietly() noexcept {
   open_ = false;
   try {
     files_.close(handle_);
-  } catch (const Error&) {  // an earlier failure is already on its way up
+  } catch (const std::exception&) {  // an earlier failure is already on its way up
   }
 }
 
