@@ -167,6 +167,25 @@ std::int64_t parameter_count(const Gemma2Config& c) {
   return embedding_parameter_count(c) + c.num_hidden_layers * layer + d;
 }
 
+std::string describe(const Gemma2Config& c) {
+  return cat(base::count_text(static_cast<double>(parameter_count(c))),
+             " parameters: ",
+             c.num_hidden_layers,
+             " layers, hidden ",
+             c.hidden_size,
+             ", ",
+             c.num_attention_heads,
+             " heads (",
+             c.num_key_value_heads,
+             " kv) of ",
+             c.head_dim,
+             ", ffn ",
+             c.intermediate_size,
+             ", vocabulary ",
+             c.vocab_size,
+             c.tie_word_embeddings ? "" : ", untied head");
+}
+
 double training_flops_per_token(const Gemma2Config& c, std::int64_t seq_len) {
   const double t = static_cast<double>(seq_len);
   const double w = static_cast<double>(c.sliding_window);

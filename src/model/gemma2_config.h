@@ -64,6 +64,9 @@ std::int64_t parameter_count(const Gemma2Config& config);
 // Elements of the embedding table (and of the head, when untied).
 std::int64_t embedding_parameter_count(const Gemma2Config& config);
 
+// "2.61 B parameters: 26 layers, hidden 2304, 8 heads (4 kv) of 256, ffn 9216, vocabulary 256000".
+std::string describe(const Gemma2Config& config);
+
 // Floating-point operations of the training step for each token of a row of `seq_len` tokens,
 // forward and backward without recomputation: 6 an element of a multiplied weight, and attention
 // over the visible pairs only. Norms, RoPE and softmax are not counted.

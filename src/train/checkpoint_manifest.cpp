@@ -40,6 +40,7 @@ CheckpointInfo read_info(const ordered_json& root, const std::string& where) {
   }
   info.model = model::parse_hf_config(root.at("model").dump(), where).config;
   info.config_json = root.at("config").dump();
+  root.at("config_hash").get_to(info.config_hash);
   root.at("vocabulary_hash").get_to(info.vocabulary_hash);
   root.at("data_hash").get_to(info.data_hash);
   root.at("run_id").get_to(info.run_id);
@@ -50,7 +51,6 @@ CheckpointInfo read_info(const ordered_json& root, const std::string& where) {
 Manifest read_manifest(const ordered_json& root, const std::string& where) {
   Manifest manifest;
   manifest.info = read_info(root, where);
-  root.at("config_hash").get_to(manifest.config_hash);
   root.at("kinds").get_to(manifest.kinds);
   for (const ordered_json& tensor : root.at("tensors")) {
     manifest.tensors.push_back({tensor.at("name").get<std::string>(),
@@ -65,10 +65,6 @@ Manifest read_manifest(const ordered_json& root, const std::string& where) {
 }
 
 }  // namespace
-
-std::string hash_of_config(std::string_view config_json) {
-  return base::hex64(base::hash64(ordered_json::parse(config_json).dump()));
-}
 
 std::string to_json(const Manifest& manifest) {
   const CheckpointInfo& info = manifest.info;
@@ -86,7 +82,7 @@ std::string to_json(const Manifest& manifest) {
                        {"data_hash", info.data_hash},
                        {"model", ordered_json::parse(model::to_hf_config(info.model, "float32"))},
                        {"config", ordered_json::parse(info.config_json)},
-                       {"config_hash", hash_of_config(info.config_json)},
+                       {"config_hash", info.config_hash},
                        {"kinds", manifest.kinds},
                        {"tensors", ordered_json::array()},
                        {"files", ordered_json::array()}};

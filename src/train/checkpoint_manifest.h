@@ -32,6 +32,7 @@ struct CheckpointInfo {
   std::map<std::string, std::int64_t> counters;  // of the trainer: skipped steps, ...
   model::Gemma2Config model;
   std::string config_json = "{}";  // the effective config of the run
+  std::string config_hash;         // config::config_hash of it
   std::string vocabulary_hash;
   std::string data_hash;
   std::string run_id;  // of the run folder
@@ -51,16 +52,12 @@ struct FileRecord {
 
 struct Manifest {
   CheckpointInfo info;
-  std::string config_hash;  // of info.config_json; filled in by to_json
   std::vector<TensorShape> tensors;
   std::vector<std::string> kinds;  // "master", "m", "v": each holds every tensor
   std::vector<FileRecord> files;
 };
 
 std::string to_json(const Manifest& manifest);
-
-// Equal for configs that differ in white space only.
-std::string hash_of_config(std::string_view config_json);
 
 // Throws DataError "where: ..." when the text is not exactly what to_json wrote, or comes from
 // another version of the format.

@@ -119,19 +119,24 @@ std::vector<std::int64_t> removable_steps(std::vector<std::int64_t> steps,
   return steps;
 }
 
-std::optional<path> find_latest_valid(const path& run_folder) {
+std::vector<path> list_checkpoints(const path& run_folder) {
   const path folder = checkpoints_of(run_folder);
-  const std::vector<std::int64_t> steps = steps_in(folder);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    const path checkpoint = folder / step_name(*step);
-    const std::optional<std::string> damage = find_damage(checkpoint);
-    if (!damage) return checkpoint;
+  std::vector<path> checkpoints;
+  for (const std::int64_t step : steps_in(folder)) checkpoints.push_back(folder / step_name(step));
+  return checkpoints;
+}
+
+std::optional<path> find_latest_valid(const path& run_folder) {
+  const std::vector<path> checkpoints = list_checkpoints(run_folder);
+  for (auto checkpoint = checkpoints.rbegin(); checkpoint != checkpoints.rend(); ++checkpoint) {
+    const std::optional<std::string> damage = find_damage(*checkpoint);
+    if (!damage) return *checkpoint;
     base::log_warning(cat(*damage, "; the checkpoint before it is tried"));
   }
-  if (steps.empty()) return std::nullopt;
-  throw base::IoError(cat(folder.string(),
+  if (checkpoints.empty()) return std::nullopt;
+  throw base::IoError(cat(run_folder.string(),
                           ": all ",
-                          steps.size(),
+                          checkpoints.size(),
                           " checkpoints are damaged; restore one, or start afresh in another "
                           "run.dir"));
 }
@@ -222,7 +227,7 @@ void CheckpointStore::save(const CheckpointInfo& info,
 bool CheckpointStore::is_saved(const path& target, const Manifest& manifest) const {
   const std::optional<Manifest> there = manifest_of(target);
   return there && there->info.run_id == manifest.info.run_id &&
-         there->config_hash == hash_of_config(manifest.info.config_json) && !find_damage(target);
+         there->info.config_hash == manifest.info.config_hash && !find_damage(target);
 }
 
 void CheckpointStore::write(const path& temporary,

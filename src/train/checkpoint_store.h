@@ -37,6 +37,9 @@ std::vector<std::int64_t> removable_steps(std::vector<std::int64_t> steps,
                                           const RetentionPolicy& policy,
                                           std::optional<std::int64_t> best);
 
+// All of a run folder, oldest first, damaged ones too.
+std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& run_folder);
+
 // The newest checkpoint of a run folder with nothing damaged in it. Damaged ones are named in the
 // log and passed over. Nothing when there is none at all; IoError when all that are there are
 // damaged: a run must not start again in silence.
