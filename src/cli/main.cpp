@@ -16,6 +16,8 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"config", "print the effective config, where each value comes from, or the reference", config},
+    {"export", "write a checkpoint as a Hugging Face folder", export_model},
+    {"inspect", "tell what a run, checkpoint, model folder or file holds", inspect},
     {"version", "print version, commit, compiler, and what is built in", version},
 };
 
