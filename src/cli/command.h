@@ -21,6 +21,7 @@ struct Command {
 int config(Args args);
 int export_model(Args args);
 int inspect(Args args);
+int train(Args args);
 int version(Args args);
 
 }  // namespace g2::cli

@@ -15,6 +15,7 @@ namespace g2::cli {
 namespace {
 
 constexpr Command kCommands[] = {
+    {"train", "train, or resume, from a config (the default)", train},
     {"config", "print the effective config, where each value comes from, or the reference", config},
     {"export", "write a checkpoint as a Hugging Face folder", export_model},
     {"inspect", "tell what a run, checkpoint, model folder or file holds", inspect},

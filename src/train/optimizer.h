@@ -1,0 +1,44 @@
+// AdamW over the flat buffers, with clipping by the global gradient norm.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/config.h"
+#include "model/model.h"
+
+namespace g2::train {
+
+class Optimizer {
+ public:
+  // Moments start at zero.
+  Optimizer(model::Model& model, const config::OptimizerSettings& settings);
+
+  // Bytes of both moments, for the memory plan.
+  static std::size_t bytes(const model::ParameterTable& table, DType dtype);
+
+  // Norm of the whole gradient, from a fixed tree of f64 block sums; the clip factor stays on the
+  // device.
+  double gradient_norm();
+  // Updates master weights, moments and the compute copy. `step` counts from 1. After
+  // gradient_norm().
+  void update(double learning_rate, std::int64_t step);
+
+  // Where the gradient stops being finite: "model.layers.3.mlp.down_proj.weight[512] is nan", or
+  // nothing. Reads block sums first, so it costs one block.
+  std::optional<std::string> first_nonfinite() const;
+
+  const Tensor& m() const { return m_; }
+  const Tensor& v() const { return v_; }
+
+ private:
+  model::Model& model_;
+  config::OptimizerSettings settings_;
+  Buffer memory_;
+  Tensor m_, v_;          // [flat_size] A
+  Tensor block_sums_;     // [blocks] f64
+  Tensor norm_, factor_;  // [1] f64
+};
+
+}  // namespace g2::train

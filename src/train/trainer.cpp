@@ -1,0 +1,230 @@
+#include "train/trainer.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/stop_signal.h"
+#include "base/text.h"
+#include "model/gemma2_config.h"
+#include "train/schedule.h"
+
+namespace g2::train {
+namespace {
+
+using base::cat;
+
+constexpr std::size_t kSamplesNamed = 8;  // in messages about a bad step
+
+model::MicroBatch view(const data::Batch& batch) {
+  return {.rows = batch.rows,
+          .seq_len = batch.seq_len,
+          .ids = batch.ids,
+          .targets = batch.targets,
+          .positions = batch.positions,
+          .lo = batch.lo};
+}
+
+double peak_memory_gib() {
+  struct rusage usage {};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / (1 << 20);
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+RunOutcome Trainer::run() {
+  const std::int64_t max_steps = config_.train.max_steps;
+  if (info_.step >= max_steps) return RunOutcome::kAlreadyFinished;
+  if (info_.step == 0) evaluate();
+  while (info_.step < max_steps && !base::stop_requested()) {
+    const StepResult result = train_step();
+    log_->step(result);
+    if (on_step) on_step(result);
+    const bool last = info_.step == max_steps;
+    if (due(config_.train.eval_every) || last) evaluate();
+    if (due(config_.checkpoint.every) || last) save();
+  }
+  save();
+  return info_.step < max_steps ? RunOutcome::kInterrupted : RunOutcome::kFinished;
+}
+
+StepResult Trainer::train_step() {
+  const auto start = std::chrono::steady_clock::now();
+  fill_step();
+  StepResult result;
+  result.step = info_.step + 1;
+  result.valid_targets = valid_targets_;
+  result.learning_rate =
+      learning_rate(config_.schedule, config_.optimizer.learning_rate, result.step);
+  if (valid_targets_ == 0) {
+    result.skipped = "no valid target in the step";
+    result.loss = std::nan("");
+  } else {
+    const model::LossSums sums = run_micro_batches();
+    const auto count = static_cast<double>(valid_targets_);
+    result.loss = sums.loss / count;
+    result.z_loss = sums.z_loss / count;
+    result.grad_norm = optimizer_.gradient_norm();
+    result.skipped = nonfinite_cause(sums, result.grad_norm);
+  }
+  if (result.skipped.empty()) {
+    optimizer_.update(result.learning_rate, result.step);
+  } else {
+    ++skipped_steps_;
+    base::log_warning(cat("step ", result.step, " skipped: ", result.skipped));
+  }
+  info_.step = result.step;
+  info_.cursor += config_.train.global_batch;
+  info_.tokens += config_.train.global_batch * config_.data.seq_len;
+  info_.counters["skipped_steps"] = skipped_steps_;
+  measure(result, seconds_since(start));
+  return result;
+}
+
+// The count of valid targets is known before the first backward pass: each gradient is divided by
+// it.
+void Trainer::fill_step() {
+  const std::int64_t rows = config_.train.global_batch;
+  const std::int64_t micro = config_.train.micro_batch.value_or(rows);
+  micro_batches_.resize(static_cast<std::size_t>((rows + micro - 1) / micro));
+  valid_targets_ = 0;
+  std::int64_t first = 0;
+  for (data::Batch& batch : micro_batches_) {
+    parts_.dataset.train->fill(info_.cursor + first, std::min(micro, rows - first), batch);
+    valid_targets_ += batch.valid_targets;
+    first += batch.rows;
+  }
+}
+
+model::LossSums Trainer::run_micro_batches() {
+  const double grad_scale = 1 / static_cast<double>(valid_targets_);
+  model_.begin_sums();
+  bool first = true;
+  for (const data::Batch& batch : micro_batches_) {
+    model_.forward_backward(view(batch), grad_scale, first);
+    first = false;
+  }
+  return model_.read_sums();
+}
+
+// "" when all is finite. Otherwise what is not and where; thrown, unless the config says skip.
+std::string Trainer::nonfinite_cause(const model::LossSums& sums, double grad_norm) const {
+  std::string cause;
+  if ((sums.flags & kNonFiniteLogit) != 0) cause = "a logit is not finite";
+  if (!std::isfinite(sums.loss)) cause = cat("the loss is ", base::number_text(sums.loss));
+  if (!std::isfinite(grad_norm)) {
+    const std::optional<std::string> where = optimizer_.first_nonfinite();
+    cause += cat(cause.empty() ? "" : ", ",
+                 "the gradient of ",
+                 where ? *where : cat("the model has norm ", base::number_text(grad_norm)));
+  }
+  if (cause.empty()) return cause;
+  cause += cat(" (samples ", sample_list(), ")");
+  if (config_.train.on_nonfinite == config::OnNonfinite::kStop) {
+    throw base::NumericError(
+        cat("step ",
+            info_.step + 1,
+            ": ",
+            cause,
+            "; nothing was updated and the checkpoints are as they were. Lower "
+            "optimizer.learning_rate, look at the samples, or set train.on_nonfinite "
+            "to \"skip\""));
+  }
+  return cause;
+}
+
+std::string Trainer::sample_list() const {
+  std::string text;
+  std::size_t named = 0;
+  std::size_t all = 0;
+  for (const data::Batch& batch : micro_batches_) {
+    all += batch.samples.size();
+    for (const std::int64_t sample : batch.samples) {
+      if (named < kSamplesNamed) text += cat(named++ == 0 ? "" : ", ", sample);
+    }
+  }
+  return all > named ? cat(text, " and ", all - named, " more") : text;
+}
+
+void Trainer::measure(StepResult& result, double seconds) const {
+  const std::int64_t tokens = config_.train.global_batch * config_.data.seq_len;
+  result.tokens = info_.tokens;
+  result.epoch =
+      static_cast<double>(info_.cursor) / static_cast<double>(parts_.dataset.train->size());
+  result.ms = seconds * 1e3;
+  result.tokens_per_s = static_cast<double>(tokens) / seconds;
+  result.mem_gib = peak_memory_gib();
+  result.skipped_steps = skipped_steps_;
+  if (parts_.device.peak_flops() > 0) {
+    result.mfu = model::training_flops_per_token(parts_.model, config_.data.seq_len) *
+                 result.tokens_per_s / parts_.device.peak_flops();
+  }
+}
+
+// The best result is kept as a checkpoint of its own (checkpoint.keep_best). The untrained model is
+// none.
+void Trainer::evaluate() {
+  const std::optional<EvalResult> result = measure_validation();
+  if (!result) return;
+  log_->evaluation(*result);
+  if (on_evaluation) on_evaluation(*result);
+  const bool best = info_.step > 0 && (!info_.best || result->val_loss < info_.best->val_loss);
+  if (!best) return;
+  info_.best = BestResult{info_.step, result->val_loss};
+  if (config_.checkpoint.keep_best) save();
+}
+
+// Token mean over the same samples in the same order whatever the micro-batch; nothing when
+// stopped.
+std::optional<EvalResult> Trainer::measure_validation() {
+  const data::Samples& samples = *parts_.dataset.validation;
+  const std::int64_t limit = config_.train.eval_sequences;
+  const std::int64_t rows = limit > 0 ? std::min(limit, samples.size()) : samples.size();
+  const std::int64_t micro = config_.train.micro_batch.value_or(config_.train.global_batch);
+  EvalResult result;
+  result.step = info_.step;
+  std::optional<std::int64_t> bytes = 0;
+  data::Batch batch;
+  model_.begin_sums();
+  for (std::int64_t first = 0; first < rows; first += micro) {
+    if (base::stop_requested()) return std::nullopt;
+    samples.fill_in_order(first, std::min(micro, rows - first), batch);
+    model_.forward_loss(view(batch));
+    result.val_tokens += batch.valid_targets;
+    const std::optional<std::int64_t> more = data::target_bytes(parts_.dataset, batch);
+    bytes = bytes && more ? std::optional(*bytes + *more) : std::nullopt;
+  }
+  const double loss = model_.read_sums().loss;
+  result.val_loss = loss / static_cast<double>(result.val_tokens);
+  if (bytes && *bytes > 0) result.val_bpb = loss / std::log(2.0) / static_cast<double>(*bytes);
+  return result;
+}
+
+void Trainer::save() {
+  if (saved_step_ == info_.step || info_.step == 0) return;
+  const model::ParameterTable& table = model_.table();
+  std::vector<CheckpointRange> ranges;
+  std::vector<std::vector<std::byte>> snapshots;
+  for (const auto& [kind, tensor] : {std::pair("master", model_.master()),
+                                     std::pair("m", optimizer_.m()),
+                                     std::pair("v", optimizer_.v())}) {
+    std::vector<std::byte>& host = snapshots.emplace_back(tensor.bytes());
+    parts_.device.copy_to_host(host.data(), tensor.data, tensor.bytes());
+    for (CheckpointRange& range : flat_ranges(table, kind, host.data(), tensor.dtype)) {
+      ranges.push_back(std::move(range));
+    }
+  }
+  store_.save(info_, table, ranges);
+  saved_step_ = info_.step;
+  base::log_debug(cat("checkpoint of step ", info_.step, " saved"));
+}
+
+}  // namespace g2::train
