@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -33,18 +34,25 @@ model::ExportType export_type(const std::string& dtype, const train::CheckpointI
                                                                 : model::ExportType::kF32;
 }
 
-// An exported folder with another vocabulary than the weights were trained on answers nonsense.
-void check_vocabulary(const std::string& tokenizer, const train::CheckpointInfo& info) {
-  if (tokenizer == "byte" || info.vocabulary_hash.empty()) return;
-  if (!tokenizer::has_sentencepiece()) return;
-  const std::string hash = base::hex64(tokenizer::open_tokenizer(tokenizer)->vocabulary_hash());
-  if (hash == info.vocabulary_hash) return;
-  throw base::DataError(base::cat(tokenizer,
-                                  ": the vocabulary has hash ",
-                                  hash,
-                                  ", the run was trained with ",
-                                  info.vocabulary_hash,
-                                  "; give the tokenizer of the run (--tokenizer PATH)"));
+// The special pieces of the run's vocabulary. An exported folder with another vocabulary than the
+// weights were trained on answers nonsense: a DataError.
+model::SpecialPieces special_pieces(const std::string& spec, const train::CheckpointInfo& info) {
+  if (spec == "byte" || !tokenizer::has_sentencepiece()) return {};
+  const std::unique_ptr<tokenizer::Tokenizer> opened = tokenizer::open_tokenizer(spec);
+  const std::string hash = base::hex64(opened->vocabulary_hash());
+  if (!info.vocabulary_hash.empty() && hash != info.vocabulary_hash) {
+    throw base::DataError(base::cat(spec,
+                                    ": the vocabulary has hash ",
+                                    hash,
+                                    ", the run was trained with ",
+                                    info.vocabulary_hash,
+                                    "; give the tokenizer of the run (--tokenizer PATH)"));
+  }
+  const tokenizer::SpecialIds ids = opened->special();
+  return {.pad = opened->piece(ids.pad),
+          .eos = opened->piece(ids.eos),
+          .bos = opened->piece(ids.bos),
+          .unk = opened->piece(ids.unk)};
 }
 
 }  // namespace
@@ -76,8 +84,8 @@ int export_model(Args args) {
                                 .type = export_type(dtype, info),
                                 .max_shard_bytes = static_cast<std::uint64_t>(max_shard_gb * 1e9),
                                 .tokenizer = train::tokenizer_files(spec),
+                                .pieces = special_pieces(spec, info),
                                 .force = force};
-  check_vocabulary(spec, info);
   base::RealFileSystem files;
   for (const std::string& warning : train::export_checkpoint(files, checkpoint, request)) {
     base::log_warning(warning);

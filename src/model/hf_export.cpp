@@ -1,6 +1,7 @@
 #include "model/hf_export.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -87,7 +88,7 @@ class FolderWriter {
     check_target();
     make_parent();
     check_space();
-    check_gguf_scale();
+    check_query_scale();
     const std::filesystem::path temporary = folder_.string() + ".tmp-" + base::unique_suffix();
     files_.create_folder(temporary);
     try {
@@ -149,19 +150,25 @@ class FolderWriter {
     }
   }
 
-  // GGUF has no place for the query scale: llama.cpp guesses it from the number of layers.
-  void check_gguf_scale() {
+  // What other programs will make of the scale of the attention scores.
+  void check_query_scale() {
+    const double scalar = config_.query_pre_attn_scalar;
+    if (scalar != std::floor(scalar)) {
+      warnings_.push_back(cat("query_pre_attn_scalar is ",
+                              base::number_text(scalar),
+                              "; transformers 5 refuses a config where it is no whole number"));
+    }
+    // GGUF has no place for it: llama.cpp guesses it from the number of layers.
     const double guess = config_.num_hidden_layers == 46
                              ? static_cast<double>(config_.hidden_size) /
                                    static_cast<double>(config_.num_attention_heads)
                              : static_cast<double>(config_.head_dim);
-    if (guess == config_.query_pre_attn_scalar) return;
-    warnings_.push_back(
-        cat("query_pre_attn_scalar is ",
-            base::number_text(config_.query_pre_attn_scalar),
-            ", but llama.cpp will take ",
-            base::number_text(guess),
-            " after a conversion to GGUF; transformers and vLLM read the right one"));
+    if (guess == scalar) return;
+    warnings_.push_back(cat("query_pre_attn_scalar is ",
+                            base::number_text(scalar),
+                            ", but llama.cpp will take ",
+                            base::number_text(guess),
+                            " after a conversion to GGUF; transformers and vLLM read it"));
   }
 
   void fill(const std::filesystem::path& folder) {
@@ -250,14 +257,15 @@ class FolderWriter {
     return out.dump(2) + "\n";
   }
 
-  static std::string gemma_tokenizer_config() {
+  std::string gemma_tokenizer_config() const {
+    const SpecialPieces& pieces = options_.pieces;
     const ordered_json out = {{"tokenizer_class", "GemmaTokenizer"},
                               {"add_bos_token", true},
                               {"add_eos_token", false},
-                              {"bos_token", "<bos>"},
-                              {"eos_token", "<eos>"},
-                              {"pad_token", "<pad>"},
-                              {"unk_token", "<unk>"},
+                              {"bos_token", pieces.bos},
+                              {"eos_token", pieces.eos},
+                              {"pad_token", pieces.pad},
+                              {"unk_token", pieces.unk},
                               {"clean_up_tokenization_spaces", false}};
     return out.dump(2) + "\n";
   }

@@ -20,6 +20,14 @@ using WeightSource =
 
 enum class ExportType { kF32, kBF16 };
 
+// How the vocabulary spells its special ids.
+struct SpecialPieces {
+  std::string pad = "<pad>";
+  std::string eos = "<eos>";
+  std::string bos = "<bos>";
+  std::string unk = "<unk>";
+};
+
 struct HfExport {
   std::filesystem::path folder = {};
   ExportType type = ExportType::kBF16;            // bf16 rounds to nearest even
@@ -27,7 +35,8 @@ struct HfExport {
   // Tokenizer and generation files are copied unaltered from here: a folder, or a tokenizer.model,
   // to which the settings of Gemma's tokenizer are added. Empty: none.
   std::filesystem::path tokenizer = {};
-  bool force = false;  // replace a folder that is there
+  SpecialPieces pieces = {};  // for the settings beside a lone tokenizer.model
+  bool force = false;         // replace a folder that is there
 };
 
 // Writes "<folder>.tmp-..", syncs it and renames it to the folder; a failure leaves no part of it,

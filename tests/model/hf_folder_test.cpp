@@ -368,7 +368,9 @@ TEST_F(Export, CopiesTokenizerAndGenerationFiles) {
                           "tokenizer.model"));
   EXPECT_EQ(base::read_file(folder_ / "out/generation_config.json"),
             R"({"eos_token_id": [1, 107]})");
-  write({.tokenizer = folder_ / "base/tokenizer.model", .force = true});
+  write({.tokenizer = folder_ / "base/tokenizer.model", .pieces = {.bos = "<s>"}, .force = true});
+  EXPECT_THAT(base::read_file(folder_ / "out/tokenizer_config.json"),
+              AllOf(HasSubstr("\"bos_token\": \"<s>\""), HasSubstr("\"add_bos_token\": true")));
   EXPECT_THAT(names_in(folder_ / "out"),
               ElementsAre("config.json",
                           "generation_config.json",
@@ -403,13 +405,16 @@ TEST_F(Export, AFailureLeavesNothingBehindAndTheOldFolder) {
   EXPECT_THAT(names_in(folder_.path()), ElementsAre("out"));
 }
 
-TEST_F(Export, WarnsWhenGgufWouldGuessAnotherScale) {
+TEST_F(Export, WarnsOfScalesThatOtherProgramsDoNotTake) {
   const std::filesystem::path tokenizer = folder_ / "tokenizer.model";
   test::write_text(tokenizer, "pieces");
   EXPECT_THAT(write({.tokenizer = tokenizer, .force = true}), IsEmpty());  // scalar = head_dim
   config_.query_pre_attn_scalar = 3;
   EXPECT_THAT(write({.tokenizer = tokenizer, .force = true}),
               ElementsAre(HasSubstr("query_pre_attn_scalar is 3, but llama.cpp will take 2")));
+  config_.query_pre_attn_scalar = 2.5;
+  EXPECT_THAT(write({.tokenizer = tokenizer, .force = true}),
+              ElementsAre(HasSubstr("transformers 5 refuses"), HasSubstr("llama.cpp")));
   config_.num_hidden_layers = 46;  // taken for a 27B: hidden_size / heads
   config_.query_pre_attn_scalar = 2;
   EXPECT_THAT(write({.tokenizer = tokenizer, .force = true}), IsEmpty());
