@@ -12,7 +12,8 @@
 // grad_k and grad_v are summed over the H/K query heads of their group. softcap 0: S = s, and the
 // factor 1 - t^2 is 1.
 //
-// Requires     tokens >= 0 (0 launches nothing), K divides H, 1 <= h <= 256, softcap >= 0;
+// Requires     0 <= tokens < 2^31 - 128 (0 launches nothing), K divides H, 1 <= h <= 256, softcap
+// >= 0;
 //              0 <= lo[i] <= i and j <= hi[j] < tokens, both ascending; qkv, o and their gradients
 //              aligned to 16 bytes.
 // Arithmetic   T float: f32 FMAs throughout (no TF32). T bf16: tensor-core products of bf16 values
@@ -22,9 +23,9 @@
 // Determinism  bitwise: no atomics; every sum has one owner and a fixed order. The path decides the
 //              bits, not the stream, the grid's schedule or the number of multiprocessors.
 // Memory       none beyond the arguments.
-// Twin, test   src/cpu/attention.h, tests/ops/cuda_attention_test.cpp; speed in
+// Twin, test   src/cpu/attention.cpp, tests/ops/cuda_attention_test.cpp; speed in
 //              tests/bench/attention_bench.cpp
-// Source       Gemma2Attention (eager) in transformers; docs/attention.md
+// Source       Gemma2Attention (eager) in transformers
 #pragma once
 
 #include <cuda_bf16.h>
@@ -67,7 +68,9 @@ struct AttentionBackward {
 
 // Implementations of the contract. A slower path accepts every problem a faster one does.
 enum class AttentionPath {
-  kSimt,  // f32 FMAs; T float or bf16, any head_dim, any softcap
+  kSimt,   // f32 FMAs; T float or bf16, any head_dim, any softcap
+  kMma,    // mma.sync, sm_80 and later; bf16, head_dim 128 or 256
+  kWgmma,  // wgmma and TMA, sm_90a only; bf16, head_dim 128 or 256, 0 < softcap <= 64
 };
 
 // The fastest path for this problem on the current device. Fails only when no device can be asked.

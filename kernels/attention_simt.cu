@@ -1,6 +1,8 @@
 // Attention on f32 FMAs: exact f32 runs, head dims without a tensor-core kernel, and the first
 // thing to compare the fast paths with. One block owns 32 rows of one head; rows of the other side
 // stream through shared memory, 32 at a time and 64 columns of head_dim at a time.
+#include <type_traits>
+
 #include "kernels/attention_detail.h"
 
 namespace g2::kernels::detail {
@@ -355,46 +357,50 @@ __global__ void __launch_bounds__(kThreads, kChunks == kMaxChunks ? 1 : 2)
   store_rows<kChunks>(grad_k, factor, p.grad_qkv + k_offset, layout.row, first, s);
 }
 
-template <typename T, int kChunks>
-void launch_backward(const AttentionBackward<T>& p, cudaStream_t stream) {
-  const int tiles = ceil_div(p.shape.tokens, kTile);
-  const dim3 dq_grid(tiles, p.shape.q_heads), dkdv_grid(tiles, p.shape.kv_heads);
-  const QkvLayout layout = qkv_layout(p.shape);
-  attention_dq_simt_kernel<T, kChunks><<<dq_grid, kThreads, 0, stream>>>(p, layout);
-  attention_dkdv_simt_kernel<T, kChunks><<<dkdv_grid, kThreads, 0, stream>>>(p, layout);
+// Calls launch with the number of chunks that head_dim needs, as a constant.
+template <typename Launch>
+cudaError_t with_chunks(int head_dim, const Launch& launch) {
+  if (head_dim <= kChunk) {
+    launch(std::integral_constant<int, 1>{});
+  } else if (head_dim <= 2 * kChunk) {
+    launch(std::integral_constant<int, 2>{});
+  } else {
+    launch(std::integral_constant<int, kMaxChunks>{});
+  }
+  return cudaGetLastError();
 }
 
 }  // namespace
 
 template <typename T>
 cudaError_t attention_forward_simt(const AttentionForward<T>& p, cudaStream_t stream) {
-  const dim3 grid(ceil_div(p.shape.tokens, kTile), p.shape.q_heads);
-  const QkvLayout layout = qkv_layout(p.shape);
-  if (p.shape.head_dim <= kChunk) {
-    attention_forward_simt_kernel<T, 1><<<grid, kThreads, 0, stream>>>(p, layout);
-  } else if (p.shape.head_dim <= 2 * kChunk) {
-    attention_forward_simt_kernel<T, 2><<<grid, kThreads, 0, stream>>>(p, layout);
-  } else {
-    attention_forward_simt_kernel<T, kMaxChunks><<<grid, kThreads, 0, stream>>>(p, layout);
-  }
-  return cudaGetLastError();
+  return with_chunks(p.shape.head_dim, [&](auto chunks) {
+    const dim3 grid(ceil_div(p.shape.tokens, kTile), p.shape.q_heads);
+    attention_forward_simt_kernel<T, chunks><<<grid, kThreads, 0, stream>>>(p, qkv_layout(p.shape));
+  });
 }
 
 template <typename T>
-cudaError_t attention_backward_simt(const AttentionBackward<T>& p, cudaStream_t stream) {
-  if (p.shape.head_dim <= kChunk) {
-    launch_backward<T, 1>(p, stream);
-  } else if (p.shape.head_dim <= 2 * kChunk) {
-    launch_backward<T, 2>(p, stream);
-  } else {
-    launch_backward<T, kMaxChunks>(p, stream);
-  }
-  return cudaGetLastError();
+cudaError_t attention_dq_simt(const AttentionBackward<T>& p, cudaStream_t stream) {
+  return with_chunks(p.shape.head_dim, [&](auto chunks) {
+    const dim3 grid(ceil_div(p.shape.tokens, kTile), p.shape.q_heads);
+    attention_dq_simt_kernel<T, chunks><<<grid, kThreads, 0, stream>>>(p, qkv_layout(p.shape));
+  });
+}
+
+template <typename T>
+cudaError_t attention_dkdv_simt(const AttentionBackward<T>& p, cudaStream_t stream) {
+  return with_chunks(p.shape.head_dim, [&](auto chunks) {
+    const dim3 grid(ceil_div(p.shape.tokens, kTile), p.shape.kv_heads);
+    attention_dkdv_simt_kernel<T, chunks><<<grid, kThreads, 0, stream>>>(p, qkv_layout(p.shape));
+  });
 }
 
 template cudaError_t attention_forward_simt(const AttentionForward<float>&, cudaStream_t);
 template cudaError_t attention_forward_simt(const AttentionForward<__nv_bfloat16>&, cudaStream_t);
-template cudaError_t attention_backward_simt(const AttentionBackward<float>&, cudaStream_t);
-template cudaError_t attention_backward_simt(const AttentionBackward<__nv_bfloat16>&, cudaStream_t);
+template cudaError_t attention_dq_simt(const AttentionBackward<float>&, cudaStream_t);
+template cudaError_t attention_dq_simt(const AttentionBackward<__nv_bfloat16>&, cudaStream_t);
+template cudaError_t attention_dkdv_simt(const AttentionBackward<float>&, cudaStream_t);
+template cudaError_t attention_dkdv_simt(const AttentionBackward<__nv_bfloat16>&, cudaStream_t);
 
 }  // namespace g2::kernels::detail
