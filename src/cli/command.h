@@ -19,8 +19,12 @@ struct Command {
 };
 
 int config(Args args);
+int eval(Args args);
 int export_model(Args args);
+int generate(Args args);
 int inspect(Args args);
+int plan(Args args);
+int tokenize(Args args);
 int train(Args args);
 int version(Args args);
 

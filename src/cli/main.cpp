@@ -16,9 +16,13 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"train", "train, or resume, from a config (the default)", train},
-    {"config", "print the effective config, where each value comes from, or the reference", config},
+    {"plan", "parameters, memory, FLOPs and tokens of a run, before it runs", plan},
+    {"tokenize", "write text as a token file", tokenize},
+    {"eval", "loss, perplexity and bits per byte of a model on a text", eval},
+    {"generate", "continue a prompt", generate},
     {"export", "write a checkpoint as a Hugging Face folder", export_model},
     {"inspect", "tell what a run, checkpoint, model folder or file holds", inspect},
+    {"config", "print the effective config, where each value comes from, or the reference", config},
     {"version", "print version, commit, compiler, and what is built in", version},
 };
 

@@ -98,8 +98,8 @@ std::string inspect_run(const path& folder, Verify verify) {
     try {
       const CheckpointInfo info = Checkpoint(checkpoint).info();
       const auto damage = verify == Verify::kEveryByte ? find_damage(checkpoint) : std::nullopt;
-      state =
-          damage ? "damaged: " + *damage : cat(base::count_text(static_cast<double>(info.tokens)), " tokens");
+      state = damage ? "damaged: " + *damage
+                     : cat(base::count_text(static_cast<double>(info.tokens)), " tokens");
       if (info.best && info.best->step == info.step) {
         state += cat(", best: validation loss ", base::number_text(info.best->val_loss));
       }

@@ -10,6 +10,7 @@
 #include "base/stop_signal.h"
 #include "base/text.h"
 #include "model/gemma2_config.h"
+#include "train/evaluation.h"
 #include "train/schedule.h"
 
 namespace g2::train {
@@ -18,15 +19,6 @@ namespace {
 using base::cat;
 
 constexpr std::size_t kSamplesNamed = 8;  // in messages about a bad step
-
-model::MicroBatch view(const data::Batch& batch) {
-  return {.rows = batch.rows,
-          .seq_len = batch.seq_len,
-          .ids = batch.ids,
-          .targets = batch.targets,
-          .positions = batch.positions,
-          .lo = batch.lo};
-}
 
 double peak_memory_gib() {
   struct rusage usage {};
@@ -109,7 +101,7 @@ model::LossSums Trainer::run_micro_batches() {
   model_.begin_sums();
   bool first = true;
   for (const data::Batch& batch : micro_batches_) {
-    model_.forward_backward(view(batch), grad_scale, first);
+    model_.forward_backward(micro_batch(batch), grad_scale, first);
     first = false;
   }
   return model_.read_sums();
@@ -172,40 +164,18 @@ void Trainer::measure(StepResult& result, double seconds) const {
 // The best result is kept as a checkpoint of its own (checkpoint.keep_best). The untrained model is
 // none.
 void Trainer::evaluate() {
-  const std::optional<EvalResult> result = measure_validation();
-  if (!result) return;
-  log_->evaluation(*result);
-  if (on_evaluation) on_evaluation(*result);
-  const bool best = info_.step > 0 && (!info_.best || result->val_loss < info_.best->val_loss);
+  const std::int64_t rows = config_.train.micro_batch.value_or(config_.train.global_batch);
+  const std::optional<Evaluation> evaluation =
+      train::evaluate(model_, parts_.dataset, config_.train.eval_sequences, rows);
+  if (!evaluation) return;
+  const EvalResult result{
+      info_.step, evaluation->loss(), evaluation->tokens, evaluation->bits_per_byte()};
+  log_->evaluation(result);
+  if (on_evaluation) on_evaluation(result);
+  const bool best = info_.step > 0 && (!info_.best || result.val_loss < info_.best->val_loss);
   if (!best) return;
-  info_.best = BestResult{info_.step, result->val_loss};
+  info_.best = BestResult{info_.step, result.val_loss};
   if (config_.checkpoint.keep_best) save();
-}
-
-// Token mean over the same samples in the same order whatever the micro-batch; nothing when
-// stopped.
-std::optional<EvalResult> Trainer::measure_validation() {
-  const data::Samples& samples = *parts_.dataset.validation;
-  const std::int64_t limit = config_.train.eval_sequences;
-  const std::int64_t rows = limit > 0 ? std::min(limit, samples.size()) : samples.size();
-  const std::int64_t micro = config_.train.micro_batch.value_or(config_.train.global_batch);
-  EvalResult result;
-  result.step = info_.step;
-  std::optional<std::int64_t> bytes = 0;
-  data::Batch batch;
-  model_.begin_sums();
-  for (std::int64_t first = 0; first < rows; first += micro) {
-    if (base::stop_requested()) return std::nullopt;
-    samples.fill_in_order(first, std::min(micro, rows - first), batch);
-    model_.forward_loss(view(batch));
-    result.val_tokens += batch.valid_targets;
-    const std::optional<std::int64_t> more = data::target_bytes(parts_.dataset, batch);
-    bytes = bytes && more ? std::optional(*bytes + *more) : std::nullopt;
-  }
-  const double loss = model_.read_sums().loss;
-  result.val_loss = loss / static_cast<double>(result.val_tokens);
-  if (bytes && *bytes > 0) result.val_bpb = loss / std::log(2.0) / static_cast<double>(*bytes);
-  return result;
 }
 
 void Trainer::save() {

@@ -79,7 +79,6 @@ class Trainer {
   std::string sample_list() const;
   void measure(StepResult& result, double seconds) const;
   void evaluate();
-  std::optional<EvalResult> measure_validation();
   void save();
   bool due(std::int64_t every) const { return every > 0 && info_.step % every == 0; }
 

@@ -10,8 +10,8 @@
 #include "base/text.h"
 #include "config/effective.h"
 #include "config/load.h"
-#include "model/hf_folder.h"
 #include "train/checkpoint_reader.h"
+#include "train/model_source.h"
 #include "train/schedule.h"
 #include "train/trainer.h"
 
@@ -129,27 +129,11 @@ void Trainer::start(const ResumeOptions& resume) {
 }
 
 void Trainer::load_weights() {
-  if (!config_.model.path) {
+  if (config_.model.path) {
+    load_hf_into(*config_.model.path, model_);
+  } else {
     model_.initialise(static_cast<std::uint64_t>(config_.run.seed));
-    return;
   }
-  const Tensor& master = model_.master();
-  const auto put =
-      [&](const model::Parameter& p, std::int64_t begin, std::span<const float> values) {
-        const std::int64_t first = p.offset + begin;
-        const Tensor range = master.rows(first, first + static_cast<std::int64_t>(values.size()));
-        if (master.dtype == DType::kF32) {
-          parts_.device.copy_from_host(range.data, values.data(), range.bytes());
-        } else {
-          const std::vector<double> wide(values.begin(), values.end());
-          parts_.device.copy_from_host(range.data, wide.data(), range.bytes());
-        }
-      };
-  for (const std::string& notice :
-       model::load_hf_weights(*config_.model.path, parts_.model, model_.table(), put)) {
-    base::log_warning(notice);
-  }
-  model_.refresh_compute_weights();
 }
 
 void Trainer::resume_from(const fs::path& path, bool allow_change) {
