@@ -65,10 +65,10 @@ int plan(Args args) {
   const double flops = model::training_flops_per_token(model_config, c.data.seq_len);
   const auto step_tokens = static_cast<double>(c.train.global_batch * c.data.seq_len);
   const double tokens = step_tokens * static_cast<double>(c.train.max_steps);
-  std::printf("work\n  %s FLOP a token, %s a step, %s in all\n",
-              base::count_text(flops).c_str(),
-              base::count_text(flops * step_tokens).c_str(),
-              base::count_text(flops * tokens).c_str());
+  std::printf("work\n  %.4g FLOP a token, %.4g a step, %.4g in all\n",
+              flops,
+              flops * step_tokens,
+              flops * tokens);
   std::printf("  %lld steps of %s tokens (%lld x %lld), %s tokens in all\n",
               static_cast<long long>(c.train.max_steps),
               base::count_text(step_tokens).c_str(),

@@ -41,12 +41,6 @@ std::string named(const RunConfig& config, std::string_view path) {
 
 Found model_conflict(const RunConfig& c) {
   if (!c.model.path) return std::nullopt;
-  if (c.model.preset) {
-    return conflict(c,
-                    "model.preset",
-                    "model.path",
-                    "but " + named(c, "model.path") + " too is given: drop one");
-  }
   for (const std::string_view size : kSizes) {
     if (is_given(c, size)) {
       return conflict(c,

@@ -139,7 +139,7 @@ constexpr Setting kSettings[] = {
     row<&RunSettings::seed>("run.seed", kNotNegative, "Seed of initialisation and shuffling."),
 
     row<&ModelSettings::preset>("model.preset", kAny, "A published Gemma 2.", "none", kPresets),
-    row<&ModelSettings::path>("model.path", kAny, "Hugging Face folder to start from: config.json and weights.", "weights start random"),
+    row<&ModelSettings::path>("model.path", kAny, "Hugging Face folder to start from: config.json and weights. With a preset too, its sizes must be the preset's.", "weights start random"),
     row<&ModelSettings::vocab_size>("model.vocab_size", kSize, "Rows of the embedding; at least the tokenizer's pieces.", "as preset or path"),
     row<&ModelSettings::hidden_size>("model.hidden_size", kSize, "Width of the residual stream; a multiple of num_attention_heads.", "as preset or path"),
     row<&ModelSettings::intermediate_size>("model.intermediate_size", kSize, "Width of the MLP.", "as preset or path"),

@@ -1,5 +1,7 @@
 #include "model/resolve.h"
 
+#include <filesystem>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "model/hf_config.h"
@@ -44,13 +46,30 @@ void take(const std::optional<T>& given, T& value) {
 }
 
 Gemma2Config starting_point(const ModelSettings& s, std::vector<std::string>& warnings) {
-  if (s.preset && s.path) fail("path", "give either model.preset or model.path, not both");
-  if (s.preset) return preset(*s.preset);
-  if (s.path) {
+  // With both, the preset says what the folder must hold, and describes it where it is not there.
+  if (s.path && (!s.preset || std::filesystem::exists(*s.path))) {
     ParsedConfig parsed = read_hf_config(*s.path);
     warnings.insert(warnings.end(), parsed.warnings.begin(), parsed.warnings.end());
+    if (s.preset) {
+      for (const SizeRow& row : kSizes) {
+        const std::int64_t wanted = preset(*s.preset).*row.value;
+        if (parsed.config.*row.value != wanted) {
+          fail("path",
+               cat(*s.path,
+                   " has ",
+                   row.key,
+                   " ",
+                   parsed.config.*row.value,
+                   ", model.preset ",
+                   *s.preset,
+                   " has ",
+                   wanted));
+        }
+      }
+    }
     return parsed.config;
   }
+  if (s.preset) return preset(*s.preset);
   for (const SizeRow& row : kSizes) {
     if (!(s.*row.given)) {
       fail(row.key, "is needed; or name a model.preset, or a Hugging Face folder in model.path");

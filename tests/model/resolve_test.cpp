@@ -99,9 +99,21 @@ TEST(ResolveModel, NamesTheSettingThatCannotBe) {
   s = small();
   s.hidden_activation = "relu";
   EXPECT_THAT(error_of(s), HasSubstr("only 'gelu_pytorch_tanh'"));
+}
+
+TEST(ResolveModel, APresetBesideAFolderSaysWhatItMustHold) {
+  const test::TempFolder folder;
+  config::ModelSettings s;
   s.preset = "gemma2_2b";
-  s.path = "x";
-  EXPECT_THAT(error_of(s), HasSubstr("not both"));
+  s.path = (folder / "not_there").string();
+  std::vector<std::string> warnings;
+  EXPECT_EQ(resolve_model(s, warnings),
+            preset("gemma2_2b"));  // to plan before the weights are there
+  s.path = folder.path().string();
+  test::write_text(folder / "config.json", to_hf_config(preset("gemma2_9b"), "float32"));
+  EXPECT_THAT(error_of(s), HasSubstr("has hidden_size 3584, model.preset gemma2_2b has 2304"));
+  test::write_text(folder / "config.json", to_hf_config(preset("gemma2_2b"), "float32"));
+  EXPECT_EQ(resolve_model(s, warnings), preset("gemma2_2b"));
 }
 
 }  // namespace
