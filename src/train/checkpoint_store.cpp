@@ -142,13 +142,14 @@ std::optional<path> find_latest_valid(const path& run_folder) {
 }
 
 path require_checkpoint(const path& given) {
-  if (std::filesystem::exists(given / "manifest.json")) {
+  if (!std::filesystem::exists(given)) throw base::IoError(cat(given.string(), ": is not there"));
+  if (std::filesystem::exists(given / "manifest.json") || step_of(given.filename().string())) {
     if (const auto damage = find_damage(given)) throw base::IoError(*damage);
     return given;
   }
   if (const auto found = find_latest_valid(given)) return *found;
   throw base::IoError(
-      cat(given.string(), ": no checkpoint (manifest.json) and no run folder with one"));
+      cat(given.string(), ": is no checkpoint (manifest.json) and no run folder with one"));
 }
 
 CheckpointStore::CheckpointStore(base::FileSystem& files,

@@ -63,12 +63,13 @@ std::vector<CheckpointRange> flat_ranges(const model::ParameterTable& table,
   std::vector<CheckpointRange> ranges;
   for (const model::Parameter& parameter : table.parameters()) {
     const std::size_t offset = static_cast<std::size_t>(parameter.offset) * dtype_bytes(dtype);
-    ranges.push_back({.kind = std::string(kind),
-                      .name = parameter.name,
-                      .begin = 0,
-                      .count = parameter.count,
-                      .host = static_cast<std::byte*>(flat_host) + offset,
-                      .dtype = dtype});
+    ranges.push_back(
+        {.kind = std::string(kind),
+         .name = parameter.name,
+         .begin = 0,
+         .count = parameter.count,
+         .host = flat_host == nullptr ? nullptr : static_cast<std::byte*>(flat_host) + offset,
+         .dtype = dtype});
   }
   return ranges;
 }

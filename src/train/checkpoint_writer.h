@@ -25,7 +25,8 @@ struct CheckpointRange {
   DType dtype = DType::kF32;  // or kF64
 };
 
-// One range a parameter, into a flat host buffer [flat_size] laid out by the table.
+// One range a parameter, into a flat host buffer [flat_size] laid out by the table; null where only
+// sizes matter.
 std::vector<CheckpointRange> flat_ranges(const model::ParameterTable& table,
                                          std::string_view kind,
                                          void* flat_host,

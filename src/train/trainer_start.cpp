@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -90,6 +91,7 @@ Trainer::Trainer(const TrainerParts& parts, const ResumeOptions& resume)
   info_.seed = static_cast<std::uint64_t>(config_.run.seed);
   info_.model = parts_.model;
   info_.config_json = config::effective_json(config_);
+  info_.config_hash = config::config_hash(config_);
   info_.vocabulary_hash = base::hex64(parts_.vocabulary_hash);
   info_.data_hash = base::hex64(parts_.dataset.hash);
   std::vector<CheckpointRange> ranges;
@@ -118,10 +120,7 @@ void Trainer::start(const ResumeOptions& resume) {
   if (checkpoint) {
     resume_from(*checkpoint, resume.allow_change);
   } else {
-    info_.run_id = base::hex64(
-        base::hash64(cat(info_.config_json,
-                         fs::absolute(folder).string(),
-                         fs::last_write_time(folder / "owner.json").time_since_epoch().count())));
+    info_.run_id = base::unique_suffix();
     load_weights();
   }
   base::write_file_atomic(folder / "config.json", info_.config_json + "\n");
@@ -140,11 +139,10 @@ void Trainer::resume_from(const fs::path& path, bool allow_change) {
   const Checkpoint checkpoint(path);
   const CheckpointInfo& saved = checkpoint.info();
   check_unchanged(saved, allow_change);
-  const std::string config_json = info_.config_json;
-  const std::string data_hash = info_.data_hash;
-  info_ = saved;
-  info_.config_json = config_json;
-  info_.data_hash = data_hash;
+  const CheckpointInfo started = std::exchange(info_, saved);
+  info_.config_json = started.config_json;
+  info_.config_hash = started.config_hash;
+  info_.data_hash = started.data_hash;
   skipped_steps_ = info_.counters["skipped_steps"];
   for (const auto& [kind, tensor] : {std::pair("master", model_.master()),
                                      std::pair("m", optimizer_.m()),
@@ -159,6 +157,10 @@ void Trainer::resume_from(const fs::path& path, bool allow_change) {
                         fs::weakly_canonical(config_.run.dir)
                     ? info_.step
                     : -1;
+  if (saved_step_ < 0) {  // a new run that begins with the state of another
+    info_.parent = cat(saved.run_id, '/', saved.step);
+    info_.run_id = base::unique_suffix();
+  }
   base::log_info(cat("resumed from ", path.string(), " at step ", info_.step));
 }
 
