@@ -2,89 +2,24 @@
 
 #include <algorithm>
 
-#ifdef G2_HAS_OPENBLAS
-#include <cblas.h>
-#endif
+#include "base/text.h"
+#include "cpu/openblas.h"
 
 namespace g2::cpu {
 namespace {
 
 constexpr std::int64_t kColumnTile = 512;
 
-#ifdef G2_HAS_OPENBLAS
-// OpenBLAS would start threads of its own inside ours.
-void use_one_blas_thread() {
-  static const bool done = [] {
-    openblas_set_num_threads(1);
-    return true;
-  }();
-  static_cast<void>(done);
-}
-
-CBLAS_TRANSPOSE flag(bool transposed) {
-  return transposed ? CblasTrans : CblasNoTrans;
-}
-
-void blas(std::int64_t m,
-          std::int64_t n,
-          std::int64_t k,
-          float alpha,
-          const Operand<float>& a,
-          const Operand<float>& b,
-          float beta,
-          float* c,
-          std::int64_t ldc) {
-  cblas_sgemm(CblasRowMajor,
-              flag(a.transposed),
-              flag(b.transposed),
-              static_cast<blasint>(m),
-              static_cast<blasint>(n),
-              static_cast<blasint>(k),
-              alpha,
-              a.data,
-              static_cast<blasint>(a.ld),
-              b.data,
-              static_cast<blasint>(b.ld),
-              beta,
-              c,
-              static_cast<blasint>(ldc));
-}
-
-void blas(std::int64_t m,
-          std::int64_t n,
-          std::int64_t k,
-          double alpha,
-          const Operand<double>& a,
-          const Operand<double>& b,
-          double beta,
-          double* c,
-          std::int64_t ldc) {
-  cblas_dgemm(CblasRowMajor,
-              flag(a.transposed),
-              flag(b.transposed),
-              static_cast<blasint>(m),
-              static_cast<blasint>(n),
-              static_cast<blasint>(k),
-              alpha,
-              a.data,
-              static_cast<blasint>(a.ld),
-              b.data,
-              static_cast<blasint>(b.ld),
-              beta,
-              c,
-              static_cast<blasint>(ldc));
-}
-#else
 template <typename A>
-void blas(std::int64_t m,
-          std::int64_t n,
-          std::int64_t k,
-          A alpha,
-          const Operand<A>& a,
-          const Operand<A>& b,
-          A beta,
-          A* c,
-          std::int64_t ldc) {
+void plain_loops(std::int64_t m,
+                 std::int64_t n,
+                 std::int64_t k,
+                 A alpha,
+                 const Operand<A>& a,
+                 const Operand<A>& b,
+                 A beta,
+                 A* c,
+                 std::int64_t ldc) {
   for (std::int64_t i = 0; i < m; ++i) {
     for (std::int64_t j = 0; j < n; ++j) {
       A sum = 0;
@@ -97,9 +32,6 @@ void blas(std::int64_t m,
     }
   }
 }
-
-void use_one_blas_thread() {}
-#endif
 
 }  // namespace
 
@@ -114,8 +46,37 @@ void gemm_serial(std::int64_t m,
                  A* c,
                  std::int64_t ldc) {
   if (m == 0 || n == 0) return;
-  use_one_blas_thread();
-  blas(m, n, k, alpha, a, b, beta, c, ldc);
+#ifdef G2_HAS_OPENBLAS
+  if (const OpenBlas* blas = openblas()) {
+    const auto product = [&](auto* function) {
+      const auto transpose = [](const Operand<A>& x) {
+        return x.transposed ? CblasTrans : CblasNoTrans;
+      };
+      const auto size = [](std::int64_t value) { return static_cast<blasint>(value); };
+      function(CblasRowMajor,
+               transpose(a),
+               transpose(b),
+               size(m),
+               size(n),
+               size(k),
+               alpha,
+               a.data,
+               size(a.ld),
+               b.data,
+               size(b.ld),
+               beta,
+               c,
+               size(ldc));
+    };
+    if constexpr (std::is_same_v<A, float>) {
+      product(blas->sgemm);
+    } else {
+      product(blas->dgemm);
+    }
+    return;
+  }
+#endif
+  plain_loops(m, n, k, alpha, a, b, beta, c, ldc);
 }
 
 template <typename A>
@@ -187,12 +148,12 @@ template void gemm(base::ThreadPool&,
                    double*,
                    std::int64_t);
 
-const char* gemm_library() {
+std::string gemm_library() {
 #ifdef G2_HAS_OPENBLAS
-  return OPENBLAS_VERSION;
-#else
-  return "plain loops";
+  if (const OpenBlas* blas = openblas())
+    return base::cat("OpenBLAS, ", blas->corename(), " kernels");
 #endif
+  return "plain loops";
 }
 
 }  // namespace g2::cpu

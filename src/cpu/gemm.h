@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/thread_pool.h"
 
@@ -44,7 +45,7 @@ void gemm(base::ThreadPool& pool,
           A* c,
           std::int64_t ldc);
 
-// "OpenBLAS 0.3.21" or "plain loops", for --version.
-const char* gemm_library();
+// "OpenBLAS, SkylakeX kernels" or "plain loops", for logs.
+std::string gemm_library();
 
 }  // namespace g2::cpu
