@@ -24,7 +24,8 @@ struct RunSettings {
 };
 
 // Where the model comes from: a preset or a Hugging Face folder, and values that replace theirs;
-// or, with neither, all sizes. A value not given is the one of preset or folder.
+// or, with neither, all sizes. A value not given is the one of preset or folder. A preset beside a
+// folder says what the folder must hold.
 struct ModelSettings {
   std::optional<std::string> preset;
   std::optional<std::string> path;  // Hugging Face folder: config.json and weights

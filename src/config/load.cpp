@@ -20,17 +20,25 @@ constexpr std::string_view kSchemaKey = "$schema";  // editors find the JSON Sch
 
 [[noreturn]] void refuse_key(const std::string& where, std::string_view full_path) {
   const std::string path = shortened(full_path);
+  const std::size_t dot = path.find('.');
+  const std::string section = path.substr(0, dot);
+  const std::string key = dot == std::string::npos ? path : path.substr(dot + 1);
+  std::vector<std::string> keys;  // of the section: its name must not make a short key look close
   std::vector<std::string> paths;
-  const std::string key = path.substr(path.find('.') + 1);
+  std::string hint;
   for (const Setting& setting : settings()) {
-    if (setting.key() == key) {  // right key, wrong section
-      throw base::UsageError(
-          cat(where, ": no setting ", json_string(path), "; did you mean '", setting.path, "'?"));
-    }
+    if (setting.key() == key) hint = setting.path;  // right key, wrong section
+    if (setting.section() == section) keys.emplace_back(setting.key());
     paths.emplace_back(setting.path);
   }
-  throw base::UsageError(
-      cat(where, ": no setting ", json_string(path), base::did_you_mean(path, paths)));
+  if (hint.empty() && keys.empty()) hint = base::nearest(path, paths);
+  if (hint.empty() && !keys.empty()) hint = base::nearest(key, keys);
+  if (!hint.empty() && hint.find('.') == std::string::npos) hint = cat(section, ".", hint);
+  throw base::UsageError(cat(where,
+                             ": no setting ",
+                             json_string(path),
+                             hint.empty() ? "; see gemma2_train config --help-config"
+                                          : cat("; did you mean '", hint, "'?")));
 }
 
 [[noreturn]] void refuse_section(const std::string& where, std::string_view full_name) {

@@ -106,6 +106,9 @@ TEST(Config, UnknownKeysNameTheNearest) {
               HasSubstr("'optimizer.learning_rate'"));
   EXPECT_EQ(refusal(R"({"optimiser": {}})"),
             "c.json:1:2: no section \"optimiser\"; did you mean 'optimizer'?");
+  EXPECT_THAT(refusal("{}", {"optimiser.eps=1"}), HasSubstr("did you mean 'optimizer.eps'?"));
+  EXPECT_THAT(refusal("{}", {"optimizer.lr=1"}), HasSubstr("; see gemma2_train config"));
+  EXPECT_THAT(refusal("{}", {"seed=1"}), HasSubstr("did you mean 'run.seed'?"));
   EXPECT_THAT(refusal(R"({"run.seed": 1})"), HasSubstr(R"("run": {"seed": ...})"));
   EXPECT_EQ(refusal("{\"run\": {\"seed\": 1,\n \"seed\": 1}}"),
             "c.json:2:2: key \"seed\" is given twice, first in line 1");
@@ -187,7 +190,6 @@ TEST(Config, ContradictionsNameBothSettings) {
   says(R"({"train": {"global_batch": 6, "micro_batch": 4}})",
        "c.json:1:28: train.global_batch is 6, must be a multiple of train.micro_batch (4)");
   says(R"({"train": {"micro_batch": 3}})", "c.json:1:27: train.global_batch is 8");  // a default
-  says(R"({"model": {"preset": "gemma2_2b", "path": "x"}})", "but model.path (\"x\") too is given");
   says(R"({"model": {"hidden_size": 8, "path": "x"}})", "the weights in model.path (\"x\") fix it");
   says(R"({"schedule": {"warmup_steps": 1000}})", "must be below schedule.total_steps (1000)");
   says(R"({"schedule": {"zero_first_step": true}})", "schedule.warmup_steps (0)");

@@ -39,10 +39,8 @@ TEST(ShippedConfigs, AreCompleteAndDescribeAModel) {
     EXPECT_NO_THROW(config::require_training(loaded));
     const std::string stem = file.stem().string();
     EXPECT_EQ(loaded.config.run.dir, "runs/" + stem);
-    std::vector<std::string> overrides;
-    if (loaded.config.model.path) {  // the folder is the user's; its comment names the preset
-      overrides = {"model.path=null", "model.preset=" + stem.substr(0, stem.rfind('_'))};
-    }
+    // The folder is the user's; the preset beside it says what it holds.
+    const std::vector<std::string> overrides = {"model.path=null"};
     const model::Gemma2Config described = resolved(file, overrides);
     EXPECT_FALSE(model::first_problem(described));
     EXPECT_LE(loaded.config.data.seq_len, described.max_position_embeddings);
