@@ -35,6 +35,9 @@ def parameter_names(config):
 def build(model_settings, dtype=torch.float32, device="cpu"):
     """A Gemma2ForCausalLM with eager attention from a dict of Hugging Face keys; weights undefined."""
     keys = {k: model_settings[k] for k in CONFIG_KEYS if k in model_settings}
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):  # transformers wants floats
+        if keys.get(key) is not None:
+            keys[key] = float(keys[key])
     keys["rope_parameters"] = {"rope_type": "default", "rope_theta": model_settings.get("rope_theta", 10000.0)}
     keys["hidden_activation"] = "gelu_pytorch_tanh"
     config = transformers.Gemma2Config(**keys)

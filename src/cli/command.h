@@ -26,6 +26,7 @@ int inspect(Args args);
 int plan(Args args);
 int tokenize(Args args);
 int train(Args args);
+int verify(Args args);
 int version(Args args);
 
 }  // namespace g2::cli

@@ -20,6 +20,7 @@ constexpr Command kCommands[] = {
     {"tokenize", "write text as a token file", tokenize},
     {"eval", "loss, perplexity and bits per byte of a model on a text", eval},
     {"generate", "continue a prompt", generate},
+    {"verify", "train a config and compare every step with a reference log", verify},
     {"export", "write a checkpoint as a Hugging Face folder", export_model},
     {"inspect", "tell what a run, checkpoint, model folder or file holds", inspect},
     {"config", "print the effective config, where each value comes from, or the reference", config},

@@ -111,7 +111,8 @@ void CpuOps::fill_normal(const FillNormal& p) {
         const base::PhiloxWords words = base::random_block(
             p.seed, base::RandomPurpose::kInit, p.stream, static_cast<std::uint64_t>(i / 4));
         for (std::int64_t k = 0; k < 4 && i + k < end; ++k) {
-          p.y.as<T>()[i + k] = T(p.std_dev * base::normal_quantile(base::uniform_open(words[k])));
+          const double value = p.std_dev * base::normal_quantile(base::uniform_open(words[k]));
+          p.y.as<T>()[i + k] = T(static_cast<float>(value));
         }
       }
     });

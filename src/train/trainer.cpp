@@ -53,6 +53,7 @@ StepResult Trainer::train_step() {
   fill_step();
   StepResult result;
   result.step = info_.step + 1;
+  if (before_step) before_step(result.step, micro_batches_);
   result.valid_targets = valid_targets_;
   result.learning_rate =
       learning_rate(config_.schedule, config_.optimizer.learning_rate, result.step);

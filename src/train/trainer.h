@@ -57,7 +57,12 @@ class Trainer {
   // NumericError at a non-finite loss or gradient (train.on_nonfinite "stop"), before any update.
   RunOutcome run();
 
-  // Called after each step and each evaluation; for progress displays and comparisons.
+  // One optimizer step, without evaluation, checkpoint or log: what run() repeats. For comparisons.
+  StepResult train_step();
+
+  // Called before a step is computed, after each step and after each evaluation; for progress
+  // displays and comparisons. before_step may run the model, but not change its weights.
+  std::function<void(std::int64_t step, const std::vector<data::Batch>& micro_batches)> before_step;
   std::function<void(const StepResult&)> on_step;
   std::function<void(const EvalResult&)> on_evaluation;
 
@@ -72,7 +77,6 @@ class Trainer {
   void load_weights();
   void open_log(std::optional<std::int64_t> resumed_at);
 
-  StepResult train_step();
   void fill_step();
   model::LossSums run_micro_batches();
   std::string nonfinite_cause(const model::LossSums& sums, double grad_norm) const;
