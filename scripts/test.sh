@@ -31,14 +31,14 @@ done
 jobs=$(nproc)
 say() { printf '\n== %s\n' "$*"; }
 
-build() {  # PRESET [CMAKE OPTION...]
+configure() {  # PRESET [CMAKE OPTION...]
   cmake --preset "$@" >"build/$1.configure.log" 2>&1 || { cat "build/$1.configure.log"; return 1; }
-  cmake --build "build/$1" --parallel "$jobs"
 }
 
 build_and_test() {  # PRESET
   say "$1: build"
-  build "$1"
+  configure "$1"
+  cmake --build "build/$1" --parallel "$jobs"
   say "$1: tests"
   ctest --test-dir "build/$1" --output-on-failure --parallel "$jobs"
 }
@@ -52,8 +52,9 @@ check_format() {
 
 run_fuzz() {
   say "fuzz: build"
-  build fuzz -D CMAKE_CXX_COMPILER=clang++-14
-  local target name
+  configure fuzz -D CMAKE_CXX_COMPILER=clang++-14
+  cmake --build build/fuzz --parallel "$jobs" --target fuzzers
+  local target name seeds log
   for target in build/fuzz/tests/fuzz/fuzz_*; do
     [[ -f $target && -x $target ]] || continue
     name=$(basename "$target")
@@ -61,8 +62,10 @@ run_fuzz() {
     mkdir -p "build/fuzz/corpus/$name"
     seeds=(tests/fuzz/seeds/"${name#fuzz_}")
     [[ -d ${seeds[0]} ]] || seeds=()
-    "$target" -max_total_time="$fuzz_seconds" -verbosity=0 -print_final_stats=1 \
-      -artifact_prefix=build/fuzz/ "build/fuzz/corpus/$name" "${seeds[@]}"
+    log=build/fuzz/$name.log
+    "$target" -max_total_time="$fuzz_seconds" -print_final_stats=1 -artifact_prefix=build/fuzz/ \
+      "build/fuzz/corpus/$name" "${seeds[@]}" >"$log" 2>&1 || { tail -n 60 "$log"; return 1; }
+    grep number_of_executed_units "$log"
   done
 }
 
