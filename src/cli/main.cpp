@@ -52,6 +52,7 @@ int dispatch(Args args) {
     return base::kOk;
   }
   if (first == "--version") return version(args.subspan(1));
+  if (first == "--help-config") return config(args);
   if (first.starts_with("-")) return run_command("train", args);  // the main job needs no name
   return run_command(first, args.subspan(1));
 }

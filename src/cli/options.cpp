@@ -70,7 +70,8 @@ bool Options::parse(Args args) {
     std::fputs(parser_->app.help().c_str(), stdout);
     return false;
   } catch (const CLI::ParseError& e) {
-    parser_->fail(e.what());
+    // A misspelt option is the likely reason for a missing one: name it first.
+    if (parser_->app.remaining().empty()) parser_->fail(e.what());
   }
   if (!parser_->app.remaining().empty()) parser_->fail_unknown();
   return true;

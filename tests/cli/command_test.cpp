@@ -52,6 +52,11 @@ TEST(Command, WrongCommandLinesAreOneLineAndExit64) {
       "no option '--orign'; did you mean '--origin'?; see gemma2_train config --help");
   expect_usage_error({"config", "extra"},
                      "unexpected argument 'extra'; see gemma2_train config --help");
+  expect_usage_error(
+      {"train", "--confg", "a.json"},
+      "no option '--confg'; did you mean '--config'?; see gemma2_train train --help");
+  expect_usage_error({"--set", "run.seed=1"},
+                     "--config is required; see gemma2_train train --help");
   expect_usage_error({"config", "--schema", "--markdown"},
                      "--schema excludes --markdown; see gemma2_train config --help");
   expect_usage_error({"config", "--set"},
@@ -98,7 +103,9 @@ TEST(ConfigCommand, AnErrorNamesFileLineAndColumn) {
 TEST(ConfigCommand, SchemaIsJsonAndTheReferencesNameEachSetting) {
   const auto schema = nlohmann::json::parse(run_program({"config", "--schema"}).out);
   EXPECT_TRUE(schema.at("properties").at("optimizer").at("properties").contains("learning_rate"));
-  EXPECT_THAT(run_program({"config", "--help-config"}).out, HasSubstr("optimizer.learning_rate"));
+  const std::string help = run_program({"config", "--help-config"}).out;
+  EXPECT_THAT(help, HasSubstr("optimizer.learning_rate"));
+  EXPECT_EQ(run_program({"--help-config"}).out, help);
   EXPECT_THAT(run_program({"config", "--markdown"}).out, HasSubstr("learning_rate"));
 }
 
