@@ -254,8 +254,8 @@ struct Cast {
 };
 
 // y[i] = std_dev normal_quantile(u), u from word offset + i of Philox stream (seed, kInit, stream);
-// std_dev * quantile is formed in f64 and rounded once to f32, also where A is f64: a run starts from
-// the same weights in every precision.
+// std_dev * quantile is formed in f64 and rounded once to f32, also where A is f64: a run starts
+// from the same weights in every precision.
 struct FillNormal {
   Tensor y;  // [n]  A
   std::uint64_t seed;
