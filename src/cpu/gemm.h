@@ -17,33 +17,38 @@ struct Operand {
   bool transposed = false;
 };
 
-// c[m, n] = alpha a[m, k] b[k, n] + beta c, with a and b as operands after transposition. beta 0
-// does not read c. On the calling thread.
+// c[m, n] = alpha a[m, k] b[k, n] + beta c, with a and b as they are after transposition. beta 0
+// does not read c.
 template <typename A>
-void gemm_serial(std::int64_t m,
-                 std::int64_t n,
-                 std::int64_t k,
-                 A alpha,
-                 const Operand<A>& a,
-                 const Operand<A>& b,
-                 A beta,
-                 A* c,
-                 std::int64_t ldc);
+struct Product {
+  std::int64_t m, n, k;
+  Operand<A> a, b;
+  A* c;
+  std::int64_t c_ld;
+  A alpha = 1;
+  A beta = 0;
+};
 
-// The same, cut into tiles for the pool. Row tiles start at multiples of kRowTile, so a row's bits
-// depend on its index but not on how many rows follow in later tiles.
-inline constexpr std::int64_t kRowTile = 128;
+// On the calling thread.
 template <typename A>
-void gemm(base::ThreadPool& pool,
-          std::int64_t m,
-          std::int64_t n,
-          std::int64_t k,
-          A alpha,
-          const Operand<A>& a,
-          const Operand<A>& b,
-          A beta,
-          A* c,
-          std::int64_t ldc);
+void gemm_serial(const Product<A>& p);
+
+struct Tile {
+  std::int64_t rows, columns;
+};
+
+// Large enough for few copies of operands, small enough to keep several threads busy: 512 x 512,
+// halved while there are fewer than 8, but at least 128 x 128.
+Tile tile_for(std::int64_t m, std::int64_t n);
+
+// Cut into tiles of c for the pool. With tiles given, a full tile's bits depend on its rows, its
+// columns and k alone.
+template <typename A>
+void gemm(base::ThreadPool& pool, const Product<A>& p, Tile tile);
+template <typename A>
+void gemm(base::ThreadPool& pool, const Product<A>& p) {
+  gemm(pool, p, tile_for(p.m, p.n));
+}
 
 // "OpenBLAS, SkylakeX kernels" or "plain loops", for logs.
 std::string gemm_library();

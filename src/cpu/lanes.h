@@ -1,5 +1,5 @@
-// Sums in a fixed number of lanes: compilers turn them into vector code without reordering freedom,
-// and the result depends on the length alone.
+// Sums and maxima in a fixed number of lanes: compilers turn them into vector code without
+// reordering freedom, and the result depends on the length alone.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,22 @@ A lane_sum(std::int64_t n, const Term& term) {
     for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
   }
   return lanes[0];
+}
+
+// The largest of x[0..n), n >= 1; unspecified if there is a NaN.
+template <typename A>
+A lane_max(std::int64_t n, const A* x) {
+  constexpr int kLanes = 16;
+  A lanes[kLanes];
+  for (A& lane : lanes) lane = x[0];
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int j = 0; j < kLanes; ++j) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+  }
+  A largest = lanes[0];
+  for (const A lane : lanes) largest = lane > largest ? lane : largest;
+  for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+  return largest;
 }
 
 }  // namespace g2::cpu

@@ -14,22 +14,18 @@ void product(base::ThreadPool& pool,
              const Tensor& w,
              bool w_transposed,
              const Tensor& y,
-             auto& memory) {
+             auto& scratch) {
   using A = Work<T>;
-  const std::int64_t n = x.dim(0);
-  const std::int64_t inner = x.dim(1);
-  const std::int64_t columns = y.dim(1);
-  const Operand<A> a{widened<T>(pool, x, memory, 0), inner, false};
-  const Operand<A> b{widened<T>(pool, w, memory, 1), w.dim(1), w_transposed};
-  if constexpr (std::is_same_v<T, A>) {
-    gemm<A>(pool, n, columns, inner, 1, a, b, 0, y.as<T>(), columns);
-  } else {
-    A* wide = memory.get(2, static_cast<std::size_t>(y.size()));
-    gemm<A>(pool, n, columns, inner, 1, a, b, 0, wide, columns);
-    pool.run_ranges(y.size(), kCastGrain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) y.as<T>()[i] = T(wide[i]);
-    });
-  }
+  A* wide = narrow_target<T>(y, scratch, 2);
+  gemm<A>(pool,
+          {.m = x.dim(0),
+           .n = y.dim(1),
+           .k = x.dim(1),
+           .a = {widened<T>(pool, x, scratch, 0), x.dim(1)},
+           .b = {widened<T>(pool, w, scratch, 1), w.dim(1), w_transposed},
+           .c = wide,
+           .c_ld = y.dim(1)});
+  narrow<T>(pool, wide, y);
 }
 
 }  // namespace
@@ -72,9 +68,15 @@ void CpuOps::linear_wgrad(const LinearWgrad& p) {
   for_dtype("linear_wgrad", p.x.dtype, [&]<typename T>() {
     using A = Work<T>;
     auto& memory = memory_->of<A>();
-    const Operand<A> a{widened<T>(pool_, p.grad_y, memory, 0), out, true};
-    const Operand<A> b{widened<T>(pool_, p.x, memory, 1), in, false};
-    gemm<A>(pool_, out, in, n, 1, a, b, p.accumulate ? A(1) : A(0), p.grad_w.as<A>(), in);
+    gemm<A>(pool_,
+            {.m = out,
+             .n = in,
+             .k = n,
+             .a = {widened<T>(pool_, p.grad_y, memory, 0), out, true},
+             .b = {widened<T>(pool_, p.x, memory, 1), in},
+             .c = p.grad_w.as<A>(),
+             .c_ld = in,
+             .beta = p.accumulate ? A(1) : A(0)});
   });
 }
 

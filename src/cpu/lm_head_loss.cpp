@@ -17,7 +17,8 @@ namespace g2::cpu {
 namespace {
 
 // Chunks are whole row tiles of the product, so a row's logits do not depend on the chunk size.
-constexpr std::int64_t kChunkRows = kRowTile;
+constexpr std::int64_t kChunkRows = 128;
+constexpr std::int64_t kLogitColumns = 1024;
 // Up to this cap e^(c - cap) stays a normal float for any logit, so no row maximum is needed.
 constexpr double kLargestOffsetCap = 36;
 constexpr double kSaturated = 1e-4;  // LossFlag::kSaturatedTarget
@@ -199,7 +200,7 @@ void run(const LmHeadLoss& p, base::ThreadPool& pool, auto& memory) {
     // Whole tiles only: rows beyond m hold old values whose products nobody reads.
     const std::int64_t padded = (m + kChunkRows - 1) / kChunkRows * kChunkRows;
     std::fill(x + m * d, x + padded * d, A(0));
-    gemm<A>(pool, padded, v, d, 1, {x, d}, {w, d, true}, 0, logits, v);
+    gemm<A>(pool, {padded, v, d, {x, d}, {w, d, true}, logits, v}, {kChunkRows, kLogitColumns});
     pool.run(m, [&](std::int64_t i) {
       results[i] =
           pass<T>(p, logits + i * v, p.targets.as<std::int32_t>()[chunk_row[i]], with_grad);
@@ -212,7 +213,7 @@ void run(const LmHeadLoss& p, base::ThreadPool& pool, auto& memory) {
       if (p.top1) p.top1.as<std::int32_t>()[chunk_row[i]] = results[i].top1;
     }
     if (!with_grad) continue;
-    gemm<A>(pool, m, d, v, 1, {logits, v}, {w, d}, 0, product, d);
+    gemm<A>(pool, {m, d, v, {logits, v}, {w, d}, product, d});
     pool.run_ranges(m, rows_per_task(d), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const A r = results[i].grad_factor;
@@ -222,7 +223,7 @@ void run(const LmHeadLoss& p, base::ThreadPool& pool, auto& memory) {
       }
     });
     const A beta = p.accumulate_grad_w || first > 0 ? A(1) : A(0);
-    gemm<A>(pool, v, d, m, 1, {logits, v, true}, {x, d}, beta, p.grad_w.as<A>(), d);
+    gemm<A>(pool, {v, d, m, {logits, v, true}, {x, d}, p.grad_w.as<A>(), d, 1, beta});
   }
 }
 
@@ -267,7 +268,7 @@ void CpuOps::lm_head_logits(const LmHeadLogits& p) {
     A* logits = p.logits.as<A>();
     const Operand<A> x{widened<T>(pool_, p.x, memory, 0), d};
     const Operand<A> w{widened<T>(pool_, p.w, memory, 1), d, true};
-    gemm<A>(pool_, n, v, d, 1, x, w, 0, logits, v);
+    gemm<A>(pool_, {n, v, d, x, w, logits, v});
     if (p.softcap == 0) return;
     const A cap = A(p.softcap);
     pool_.run_ranges(n * v, kCastGrain, [&](std::int64_t begin, std::int64_t end) {

@@ -42,13 +42,15 @@ struct Bench {
   cpu::CpuDevice device{thread_count()};
   cpu::CpuOps ops{device.pool()};
   std::deque<Buffer> memory;
-  std::mt19937_64 rng{1};
+  std::minstd_rand rng{1};
 
   Tensor floats(std::initializer_list<std::int64_t> shape, double std_dev = 1) {
     Tensor t(nullptr, DType::kF32, shape);
     t.data = memory.emplace_back(device, t.bytes()).data();
-    std::normal_distribution<float> normal(0, static_cast<float>(std_dev));
-    for (std::int64_t i = 0; i < t.size(); ++i) t.as<float>()[i] = normal(rng);
+    const auto width = static_cast<float>(std_dev * std::sqrt(12.0));
+    for (std::int64_t i = 0; i < t.size(); ++i) {
+      t.as<float>()[i] = width * (static_cast<float>(rng()) * 0x1p-31F - 0.5F);
+    }
     return t;
   }
   Tensor integers(const std::vector<std::int32_t>& values) {
