@@ -23,7 +23,7 @@ import reference_model
 
 LOGPROBS = 32  # of the first valid targets, at the chosen steps
 # No looser than the fp32 tolerances of the public Gemma 2 convergence test of the Liger kernels.
-TOLERANCES = {"loss": (1e-8, 1e-4), "grad_norm": (1e-6, 1e-3), "lr": (0.0, 1e-12), "logprob": (5e-3, 1e-5),
+TOLERANCES = {"loss": (1e-8, 1e-4), "grad_norm": (1e-6, 5e-3), "lr": (0.0, 1e-12), "logprob": (5e-3, 1e-5),
               "weight": (5e-3, 1e-5)}
 
 

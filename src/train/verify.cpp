@@ -174,6 +174,51 @@ VerifyReport verify(Trainer& trainer, const ReferenceLog& reference, std::int64_
   return report;
 }
 
+std::vector<Distance> distances(const VerifyReport& report,
+                                const ReferenceLog& reference,
+                                const ReferenceLog& peer) {
+  if (peer.settings != reference.settings || peer.data_hash != reference.data_hash ||
+      peer.init_hash != reference.init_hash) {
+    throw base::DataError(
+        "verify: the peer's log has other settings, data or initial weights than the reference");
+  }
+  const auto distance = [&](const char* quantity, double ReferenceStep::*value) {
+    double ours = 0;
+    double theirs = 0;
+    std::int64_t count = 0;
+    for (const Comparison& c : report.comparisons) {
+      if (c.quantity != quantity) continue;
+      if (c.step > static_cast<std::int64_t>(peer.steps.size())) {
+        throw base::DataError(cat("verify: the peer's log ends before step ", c.step));
+      }
+      const double other = peer.steps[static_cast<std::size_t>(c.step - 1)].*value - c.reference;
+      ours += (c.ours - c.reference) * (c.ours - c.reference);
+      theirs += other * other;
+      ++count;
+    }
+    const double n = static_cast<double>(std::max<std::int64_t>(count, 1));
+    return Distance{quantity, std::sqrt(ours / n), std::sqrt(theirs / n)};
+  };
+  return {distance("loss", &ReferenceStep::loss), distance("grad_norm", &ReferenceStep::grad_norm)};
+}
+
+std::string distance_table(const std::vector<Distance>& all) {
+  std::string text = "  distance from the reference (rms)   ours         peer         ratio\n";
+  for (const Distance& d : all) {
+    std::array<char, 160> buffer{};
+    std::snprintf(buffer.data(),
+                  buffer.size(),
+                  "  %-34s  %-12.4e %-12.4e %.3f%s\n",
+                  d.quantity.c_str(),
+                  d.ours,
+                  d.peer,
+                  d.ours / d.peer,
+                  d.holds() ? "" : "  FAILS");
+    text += buffer.data();
+  }
+  return text;
+}
+
 std::string report_table(const VerifyReport& report) {
   std::string text =
       "  step  quantity                         ours              reference         difference  "

@@ -40,6 +40,23 @@ void require_same_run(const ReferenceLog& reference,
 // written.
 VerifyReport verify(Trainer& trainer, const ReferenceLog& reference, std::int64_t steps);
 
+// How far two ways of computing in bf16 are from the same fp32 reference, over the compared steps.
+struct Distance {
+  std::string quantity;  // "loss", "grad_norm"
+  double ours = 0;       // root mean square of the difference to the reference
+  double peer = 0;
+  static constexpr double kAllowedRatio = 1.5;
+  bool holds() const { return ours <= kAllowedRatio * peer; }
+};
+
+// `peer` is a reference log of the same run computed in bf16 by the reference's implementation.
+// Throws DataError when it belongs to another run or has fewer steps than were compared.
+std::vector<Distance> distances(const VerifyReport& report,
+                                const ReferenceLog& reference,
+                                const ReferenceLog& peer);
+
+std::string distance_table(const std::vector<Distance>& distances);
+
 // step, quantity, ours, reference, difference, limit: a line each, and the worst; for a terminal.
 std::string report_table(const VerifyReport& report);
 
