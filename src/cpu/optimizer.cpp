@@ -60,7 +60,7 @@ void CpuOps::adamw(const Adamw& p) {
   require(p.step >= 1, "adamw", "step counts from 1", p.master);
   pool_.run_ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
     if (p.master.dtype == DType::kF64) {
-      adamw_range<double, double>(p, nullptr, begin, end);
+      adamw_range<double, double>(p, p.copy ? p.copy.as<double>() : nullptr, begin, end);
     } else {
       adamw_range<float, bf16>(p, p.copy ? p.copy.as<bf16>() : nullptr, begin, end);
     }
