@@ -8,6 +8,7 @@
 #include "base/stop_signal.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/debug_ops.h"
 #include "cli/options.h"
 #include "cli/setup.h"
 #include "cli/version.h"
@@ -116,6 +117,7 @@ void print_summary(const config::RunConfig& c,
 
 int train(Args args) {
   ConfigOptions source;
+  DebugOptions debug_options;
   std::string resume = "never";
   bool allow_change = false;
   bool dry_run = false;
@@ -131,6 +133,7 @@ int train(Args args) {
       "--allow-change", allow_change, "resume although settings that change the result differ");
   options.flag(
       "--dry-run", dry_run, "check config, data and memory, then stop before the first step");
+  debug_options.add_to(options);
   if (!options.parse(args)) return base::kOk;
 
   base::install_stop_handlers();
@@ -138,7 +141,8 @@ int train(Args args) {
   config::require_training(loaded);
   const config::RunConfig& c = loaded.config;
   apply_log_settings(c.log);
-  const Backend backend = open_backend(c.device);
+  Backend backend = open_backend(c.device);
+  const DebugOps debug_ops(debug_options, backend);
   const model::Gemma2Config model_config = open_model_config(c.model);
   const auto tokenizer = tokenizer::open_tokenizer(c.data.tokenizer);
   const data::Dataset dataset = open_data(c, model_config, *tokenizer, *backend.pool);
@@ -162,7 +166,9 @@ int train(Args args) {
     bar.update(static_cast<double>(r.step), cat("loss ", fixed(r.loss, "%.3f")));
   };
   trainer.on_evaluation = [](const train::EvalResult& r) { base::log_info(evaluation_line(r)); };
-  switch (trainer.run()) {
+  const train::RunOutcome outcome = trainer.run();
+  debug_ops.check();
+  switch (outcome) {
     case train::RunOutcome::kFinished:
       return base::kOk;
     case train::RunOutcome::kAlreadyFinished:

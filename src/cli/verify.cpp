@@ -15,6 +15,7 @@
 #include "base/stop_signal.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/debug_ops.h"
 #include "cli/options.h"
 #include "cli/setup.h"
 #include "cli/version.h"
@@ -69,6 +70,7 @@ void plot(const train::VerifyReport& report, const std::string& image) {
 
 int verify(Args args) {
   ConfigOptions source;
+  DebugOptions debug_options;
   std::string reference;
   std::string batches;
   std::string image;
@@ -89,6 +91,7 @@ int verify(Args args) {
   options.add("--plot", image, "draw both losses to this PNG");
   options.add(
       "--export-batches", batches, "write the token batches for scripts/make_reference.py instead");
+  debug_options.add_to(options);
   options.at_most_one({"--reference", "--export-batches"});
   if (!options.parse(args)) return base::kOk;
   if (reference.empty() == batches.empty()) {
@@ -104,7 +107,8 @@ int verify(Args args) {
   const TemporaryRun run;
   c.run.dir = run.path();
   apply_log_settings(c.log);
-  const Backend backend = open_backend(c.device);
+  Backend backend = open_backend(c.device);
+  const DebugOps debug_ops(debug_options, backend);
   const model::Gemma2Config model_config = open_model_config(c.model);
   const auto tokenizer = tokenizer::open_tokenizer(c.data.tokenizer);
   const data::Dataset dataset = open_data(c, model_config, *tokenizer, *backend.pool);
@@ -136,6 +140,7 @@ int verify(Args args) {
         distances.begin(), distances.end(), [](const train::Distance& d) { return d.holds(); });
   }
   if (!image.empty()) plot(report, image);
+  debug_ops.check();
   std::puts(holds ? "verify: all agree" : "verify: FAILED");
   return holds ? base::kOk : base::kData;
 }

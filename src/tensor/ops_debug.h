@@ -61,7 +61,8 @@ struct OpVerdict {
 // Where the watched ops are the reference's own in f64, the check shows repeatability only.
 class VerifyOps final : public OpsDecorator {
  public:
-  // `reference_device` is where `reference` computes; both outlive this.
+  // `reference_device` is where `reference` computes; both live as long as calls are
+  // made.
   VerifyOps(std::unique_ptr<Ops> inner, Device& device, Ops& reference, Device& reference_device);
 
   const std::map<std::string, OpVerdict, std::less<>>& verdicts() const { return verdicts_; }
