@@ -1,6 +1,7 @@
 // Finds special pieces written out in a text.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,20 +18,18 @@ struct SpecialMatch {
   std::int32_t id;
 };
 
-// The first occurrence at or after `from`, the longest piece where several start there; length 0:
-// none.
-inline SpecialMatch find_special(const SpecialPieces& pieces,
-                                 std::string_view text,
-                                 std::size_t from) {
-  SpecialMatch best{std::string_view::npos, 0, -1};
-  for (const auto& [piece, id] : pieces) {
-    const std::size_t at = text.find(piece, from);
-    if (at == std::string_view::npos) continue;
-    if (at < best.position || (at == best.position && piece.size() > best.length)) {
-      best = {at, piece.size(), id};
-    }
-  }
-  return best;
-}
+class SpecialMatcher {
+ public:
+  SpecialMatcher() = default;
+  explicit SpecialMatcher(SpecialPieces pieces);
+
+  // The first occurrence at or after `from`, the longest piece where several start there; length 0:
+  // none. Reads nothing behind the match, so that a loop over all matches is linear in the text.
+  SpecialMatch find(std::string_view text, std::size_t from) const;
+
+ private:
+  SpecialPieces pieces_;  // longest first
+  std::array<bool, 256> starts_piece_{};
+};
 
 }  // namespace g2::tokenizer

@@ -18,6 +18,11 @@ const SpecialPieces& byte_specials() {
   return pieces;
 }
 
+const SpecialMatcher& byte_matcher() {
+  static const SpecialMatcher matcher(byte_specials());
+  return matcher;
+}
+
 }  // namespace
 
 std::uint64_t ByteTokenizer::vocabulary_hash() const {
@@ -25,17 +30,20 @@ std::uint64_t ByteTokenizer::vocabulary_hash() const {
 }
 
 void ByteTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
-  ids.reserve(ids.size() + text.size());
-  for (const char c : text) ids.push_back(kFirstByte + static_cast<std::uint8_t>(c));
+  // resize() grows by a factor; reserve() would copy all ids again at each call.
+  const std::size_t begin = ids.size();
+  ids.resize(begin + text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    ids[begin + i] = kFirstByte + static_cast<std::uint8_t>(text[i]);
+  }
 }
 
 void ByteTokenizer::encode_with_special(std::string_view text,
                                         std::vector<std::int32_t>& ids) const {
   std::size_t from = 0;
   for (;;) {
-    const SpecialMatch match = find_special(byte_specials(), text, from);
-    encode(text.substr(from, match.length == 0 ? std::string_view::npos : match.position - from),
-           ids);
+    const SpecialMatch match = byte_matcher().find(text, from);
+    encode(text.substr(from, match.position - from), ids);
     if (match.length == 0) return;
     ids.push_back(match.id);
     from = match.position + match.length;

@@ -3,9 +3,6 @@
 #include "tokenizer/tokenizer.h"
 
 #include <gmock/gmock.h>
-#ifdef G2_TEST_SENTENCEPIECE
-#include <sentencepiece_trainer.h>
-#endif
 
 #include <fstream>
 #include <random>
@@ -14,6 +11,9 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "tests/support/support.h"
+#ifdef G2_TEST_SENTENCEPIECE
+#include "tests/support/sentencepiece_model.h"
+#endif
 
 namespace g2::tokenizer {
 namespace {
@@ -124,31 +124,15 @@ class SentencePiece : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = new test::TempFolder;
-    const auto root = test::source_root();
-    std::string corpus;
-    for (const char* file : {"src/tensor/ops.h", "docs/architecture.md", "docs/numerics.md"}) {
-      corpus += base::read_file(root / file);
-    }
-    test::write_text(*folder_ / "corpus.txt", corpus);
-    train("tokenizer",
-          "--add_dummy_prefix=false --remove_extra_whitespaces=false "
-          "--normalization_rule_name=identity");
-    train("folding",
-          "--add_dummy_prefix=true --remove_extra_whitespaces=true "
-          "--normalization_rule_name=nmt_nfkc");
+    const std::string turns = "<start_of_turn>,<end_of_turn>";
+    test::train_sentencepiece(*folder_ / "tokenizer", turns);
+    test::train_sentencepiece(*folder_ / "folding",
+                              turns,
+                              "--add_dummy_prefix=true --remove_extra_whitespaces=true "
+                              "--normalization_rule_name=nmt_nfkc");
   }
   static void TearDownTestSuite() { delete folder_; }
 
-  static void train(const std::string& name, const std::string& normaliser) {
-    const std::string base = (*folder_ / name).string();
-    const auto status = sentencepiece::SentencePieceTrainer::Train(
-        "--input=" + (*folder_ / "corpus.txt").string() + " --model_prefix=" + base +
-        " --vocab_size=700 --model_type=bpe --byte_fallback=true --split_digits=true"
-        " --allow_whitespace_only_pieces=true --pad_id=0 --eos_id=1 --bos_id=2 --unk_id=3"
-        " --user_defined_symbols=<start_of_turn>,<end_of_turn> --minloglevel=2 " +
-        normaliser);
-    ASSERT_TRUE(status.ok()) << status.message();
-  }
   static std::unique_ptr<Tokenizer> open() {
     return open_tokenizer((*folder_ / "tokenizer.model").string());
   }
@@ -222,7 +206,7 @@ TEST_F(SentencePiece, ReportsAModelThatNormalises) {
 
 TEST_F(SentencePiece, TakesTimeNearlyLinearInTheText) {
   const auto t = open();
-  const std::string text = base::read_file(*folder_ / "corpus.txt");
+  const std::string text = test::project_text();
   std::string longer;
   for (int i = 0; i < 32; ++i) longer += text;
   const auto seconds = [&](const std::string& s, int repeats) {
