@@ -19,7 +19,21 @@ std::atomic<bool>& line_is_drawn() {
   return drawn;
 }
 
+std::atomic<ProgressMode>& mode() {
+  static std::atomic<ProgressMode> chosen{ProgressMode::kAuto};
+  return chosen;
+}
+
+bool draws() {
+  return mode() == ProgressMode::kOn ||
+         (mode() == ProgressMode::kAuto && isatty(STDERR_FILENO) == 1);
+}
+
 }  // namespace
+
+void set_progress_mode(ProgressMode chosen) {
+  mode() = chosen;
+}
 
 void clear_progress_line() {
   if (line_is_drawn().exchange(false)) std::fputs("\r\033[K", stderr);
@@ -30,7 +44,7 @@ ProgressBar::ProgressBar(std::string_view title, std::string_view unit, double t
       unit_(unit),
       total_(total),
       start_(std::chrono::steady_clock::now()),
-      on_terminal_(isatty(STDERR_FILENO) == 1) {}
+      is_drawn_(draws()) {}
 
 ProgressBar::~ProgressBar() {
   clear_progress_line();
@@ -38,7 +52,7 @@ ProgressBar::~ProgressBar() {
 
 void ProgressBar::update(double done, std::string_view note) {
   if (first_ < 0) first_ = done;
-  if (!on_terminal_) return;
+  if (!is_drawn_) return;
   const auto now = std::chrono::steady_clock::now();
   if (now - last_draw_ < kRedrawEvery && done < total_) return;
   last_draw_ = now;

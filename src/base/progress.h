@@ -1,4 +1,4 @@
-// A progress bar with rate and time left, drawn only when stderr is a terminal.
+// A progress bar with rate and time left.
 #pragma once
 
 #include <chrono>
@@ -7,6 +7,11 @@
 #include <string_view>
 
 namespace g2::base {
+
+enum class ProgressMode { kAuto, kOn, kOff };
+
+// Whether bars made from now on are drawn; kAuto, the default: when stderr is a terminal.
+void set_progress_mode(ProgressMode mode);
 
 class ProgressBar {
  public:
@@ -27,7 +32,7 @@ class ProgressBar {
   double total_;
   double first_ = -1;  // value of the first update: a resumed run does not start at zero
   std::chrono::steady_clock::time_point start_, last_draw_;
-  bool on_terminal_;
+  bool is_drawn_;
 };
 
 // Wipes a drawn bar so that a log line can take its place; nothing when no bar is drawn.

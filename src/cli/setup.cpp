@@ -1,13 +1,13 @@
 #include "cli/setup.h"
 
-#include <filesystem>
-
 #include "base/error.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "base/text.h"
 #include "cpu/cpu_device.h"
 #include "cpu/cpu_ops.h"
 #include "model/resolve.h"
+#include "train/run_options.h"
 
 namespace g2::cli {
 
@@ -50,23 +50,8 @@ data::Dataset open_data(const config::RunConfig& config,
                         const tokenizer::Tokenizer& tokenizer,
                         base::ThreadPool& pool) {
   check_vocabulary(model, tokenizer);
-  data::DatasetOptions options;
-  options.train = config.data.train;
-  if (const auto* paths = std::get_if<std::vector<std::string>>(&config.data.validation)) {
-    options.validation = *paths;
-  } else {
-    options.validation_fraction = std::get<double>(config.data.validation);
-  }
-  options.documents = {.text_key = config.data.text_key, .skip_bad = config.data.skip_bad};
-  options.samples.seq_len = config.data.seq_len;
-  options.samples.packing = config.data.packing == config::Packing::kDocuments
-                                ? data::Packing::kDocuments
-                                : data::Packing::kStream;
-  options.samples.pad_id = tokenizer.special().pad;
-  options.samples.seed = static_cast<std::uint64_t>(config.run.seed);
-  options.samples.shuffle = config.data.shuffle;
-  options.cache_folder = std::filesystem::path(config.run.dir) / "data";
-  return data::open_dataset(options, tokenizer, pool);
+  return data::open_dataset(
+      train::dataset_options(config, tokenizer.special().pad), tokenizer, pool);
 }
 
 void apply_log_settings(const config::LogSettings& settings) {
@@ -76,6 +61,9 @@ void apply_log_settings(const config::LogSettings& settings) {
                                         base::LogLevel::kError,
                                         base::LogLevel::kOff};
   base::set_log_level(kLevels[static_cast<int>(settings.level)]);
+  constexpr base::ProgressMode kModes[] = {
+      base::ProgressMode::kAuto, base::ProgressMode::kOn, base::ProgressMode::kOff};
+  base::set_progress_mode(kModes[static_cast<int>(settings.progress)]);
 }
 
 }  // namespace g2::cli
