@@ -1,9 +1,8 @@
 #include "base/stop_signal.h"
 
 #include <signal.h>
-#include <unistd.h>
 
-#include "base/error.h"
+#include <initializer_list>
 
 namespace g2::base {
 namespace {
@@ -11,8 +10,11 @@ namespace {
 // A signal handler may touch nothing but such a flag.
 volatile sig_atomic_t stop_flag = 0;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
-void handle(int /*signal*/) {
-  if (stop_flag != 0) _exit(kInterrupted);
+void handle(int number) {
+  if (stop_flag != 0) {  // ended by the signal itself: 75 would promise a saved state
+    signal(number, SIG_DFL);
+    raise(number);
+  }
   stop_flag = 1;
 }
 

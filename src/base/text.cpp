@@ -39,6 +39,7 @@ std::string scaled(double value, double base, const std::array<const char*, 5>& 
 }  // namespace
 
 std::string number_text(double value) {
+  if (std::isnan(value)) return "nan";  // its sign means nothing
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
   return {text.data(), end};

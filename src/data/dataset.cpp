@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/philox.h"
 #include "base/progress.h"
+#include "base/stop_signal.h"
 #include "base/text.h"
 #include "data/tokenize_files.h"
 
@@ -57,6 +58,7 @@ fs::path tokenised(const std::vector<fs::path>& files,
   base::ProgressBar bar("tokenizing", "MiB", 0);
   const TokenizeReport report = tokenize_files(
       files, options.documents, tokenizer, cached, pool, [&](std::uintmax_t done, std::uintmax_t) {
+        if (base::stop_requested()) throw base::Interrupted("stopped while tokenizing");
         bar.update(static_cast<double>(done) / (1 << 20));
       });
   for (const auto& [reason, entry] : report.skipped) skipped[reason] = entry;
