@@ -14,7 +14,7 @@
 #include "config/load.h"
 #include "train/evaluation.h"
 #include "train/model_source.h"
-#include "train/trainer.h"
+#include "train/run_options.h"
 
 namespace g2::cli {
 

@@ -9,7 +9,7 @@
 #include "cli/setup.h"
 #include "config/load.h"
 #include "train/optimizer.h"
-#include "train/trainer.h"
+#include "train/run_options.h"
 
 namespace g2::cli {
 namespace {

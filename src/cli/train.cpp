@@ -102,11 +102,11 @@ void print_summary(const config::RunConfig& c,
   base::log_info(cat(base::count_text(static_cast<double>(table.parameter_count())),
                      " parameters, ",
                      tokens,
-                     " tokens a step, steps ",
-                     trainer.step() + 1,
-                     " to ",
+                     " tokens a step, ",
+                     trainer.step() > 0 ? cat(trainer.step(), " of ") : "",
                      c.train.max_steps,
-                     ", ",
+                     " steps",
+                     trainer.step() > 0 ? " done, " : ", ",
                      fixed(static_cast<double>(c.train.max_steps * c.train.global_batch) /
                                static_cast<double>(rows),
                            "%.2f"),
@@ -161,6 +161,7 @@ int train(Args args) {
   }
   base::ProgressBar bar("training", "steps", static_cast<double>(c.train.max_steps));
   trainer.on_step = [&](const train::StepResult& r) {
+    if (!r.skipped.empty()) return;  // the trainer has said why
     if (r.step % c.log.every == 0 || r.step == c.train.max_steps)
       base::log_info(step_line(r, c.train.max_steps));
     bar.update(static_cast<double>(r.step), cat("loss ", fixed(r.loss, "%.3f")));
@@ -186,7 +187,8 @@ int train(Args args) {
                         trainer.step(),
                         " of ",
                         c.train.max_steps,
-                        "; the state is saved: go on with --resume auto"));
+                        trainer.step() > 0 ? ", the state is saved" : ", nothing to save yet",
+                        "; go on with --resume auto"));
   return base::kInterrupted;
 }
 

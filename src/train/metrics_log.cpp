@@ -25,8 +25,10 @@ fs::path free_name(const fs::path& path) {
   }
 }
 
-// Lines up to the given step stay, the others (and a torn last line) go to a file beside.
-void cut(const fs::path& path, std::optional<std::int64_t> keep_through_step) {
+// Lines up to the given step stay, the others (and a torn last line) go to a file beside. Gives the
+// step of the last evaluation that stays, or -1.
+std::int64_t cut(const fs::path& path, std::optional<std::int64_t> keep_through_step) {
+  std::int64_t last_evaluation = -1;
   const std::string text = base::read_file(path);
   std::string kept;
   std::string moved;
@@ -39,19 +41,22 @@ void cut(const fs::path& path, std::optional<std::int64_t> keep_through_step) {
         object.is_object() && object.contains("step") && object["step"].is_number_integer();
     const bool keep = keep_through_step && object.is_object() &&
                       (!is_step || object["step"].get<std::int64_t>() <= *keep_through_step);
+    if (keep && is_step && object.contains("val_loss")) last_evaluation = object["step"];
     (keep ? kept : moved) += line;
     begin = end;
   }
-  if (moved.empty()) return;
-  base::write_file_atomic(free_name(path), moved);
-  base::write_file_atomic(path, kept);
+  if (!moved.empty()) {
+    base::write_file_atomic(free_name(path), moved);
+    base::write_file_atomic(path, kept);
+  }
+  return last_evaluation;
 }
 
 }  // namespace
 
 MetricsLog::MetricsLog(const fs::path& path, std::optional<std::int64_t> keep_through_step)
     : path_(path) {
-  if (fs::exists(path)) cut(path, keep_through_step);
+  if (fs::exists(path)) last_evaluation_ = cut(path, keep_through_step);
   file_.open(path, std::ios::binary | std::ios::app);
   if (!file_) throw base::IoError(base::cat(path.string(), ": cannot open for writing"));
 }
@@ -86,6 +91,7 @@ void MetricsLog::step(const StepResult& r) {
 }
 
 void MetricsLog::evaluation(const EvalResult& r) {
+  last_evaluation_ = r.step;
   ordered_json line{
       {"step", r.step}, {"val_loss", number(r.val_loss)}, {"val_tokens", r.val_tokens}};
   if (r.val_bpb) line["val_bpb"] = number(*r.val_bpb);

@@ -1,9 +1,8 @@
 // log.jsonl: one JSON object a line, written and flushed as the run goes.
 //
 //   {"type":"header", ...}  first, and again after each resume ("resumed_at")
-//   {"step":..,"loss":..,"grad_norm":..,"lr":..,"tokens":..,"tokens_per_s":..,"ms":..}   a step
-//   {"step":..,"val_loss":..,"val_tokens":..,"val_bpb":..}                               an
-//   evaluation
+//   {"step":..,"loss":..,"grad_norm":..,"lr":..,"tokens":..,"tokens_per_s":..,"ms":..}  a step
+//   {"step":..,"val_loss":..,"val_tokens":..,"val_bpb":..}                an evaluation
 // Numbers read back to the same double; what is not finite or not known is null or left out.
 #pragma once
 
@@ -18,10 +17,9 @@ namespace g2::train {
 
 struct StepResult {
   std::int64_t step = 0;  // optimizer steps done
-  double loss =
-      0;  // token mean over the whole step, without z-loss; null in the log without targets
-  double z_loss = 0;
-  double grad_norm = 0;  // before clipping
+  double loss = 0;        // token mean over the whole step, without z-loss
+  double z_loss = 0;      // likewise
+  double grad_norm = 0;   // before clipping; loss and norm are NaN in a step without targets
   double learning_rate = 0;
   std::int64_t tokens = 0;         // seen since the run began, padding and ignored targets included
   std::int64_t valid_targets = 0;  // of this step
@@ -44,9 +42,11 @@ struct EvalResult {
 class MetricsLog {
  public:
   // Appends to `path`. Lines of steps after `keep_through_step` (of a run that goes back) are moved
-  // to
-  // "<path>.abandoned-<n>"; nothing is kept, and all of it moved, when there is no such step.
+  // to "<path>.abandoned-<n>"; nothing is kept, and all of it moved, when there is no such step.
   MetricsLog(const std::filesystem::path& path, std::optional<std::int64_t> keep_through_step);
+
+  // Step of the last evaluation in the file; -1 when there is none.
+  std::int64_t last_evaluation() const { return last_evaluation_; }
 
   void header(const nlohmann::ordered_json& fields);  // "type": "header" is added
   void step(const StepResult& result);
@@ -57,6 +57,7 @@ class MetricsLog {
 
   std::filesystem::path path_;
   std::ofstream file_;
+  std::int64_t last_evaluation_ = -1;
 };
 
 }  // namespace g2::train

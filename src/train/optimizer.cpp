@@ -1,5 +1,6 @@
 #include "train/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -74,20 +75,38 @@ void Optimizer::update(double learning_rate, std::int64_t step) {
   }
 }
 
-std::optional<std::string> Optimizer::first_nonfinite() const {
+std::optional<std::string> Optimizer::nonfinite_weight() {
+  return nonfinite_element(model_.master(), Search::kUpwards);
+}
+
+// The table is in the order of the forward pass: the highest tensor was reached first.
+std::optional<std::string> Optimizer::nonfinite_gradient() {
+  return nonfinite_element(model_.grads(), Search::kDownwards);
+}
+
+// Block sums tell which blocks to read, so that this costs little of a large model.
+std::optional<std::string> Optimizer::nonfinite_element(const Tensor& flat, Search direction) {
+  model_.ops().block_sums_of_squares({.x = flat, .block_sums = block_sums_});
   const std::vector<double> sums = to_host(model_.device(), block_sums_);
-  for (std::size_t block = 0; block < sums.size(); ++block) {
-    if (std::isfinite(sums[block])) continue;
-    const auto begin = static_cast<std::int64_t>(block) * kNormBlock;
-    const std::int64_t end = std::min(begin + kNormBlock, model_.table().flat_size());
-    const std::vector<double> values = to_host(model_.device(), model_.grads().rows(begin, end));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (std::isfinite(values[i])) continue;
-      const std::int64_t flat = begin + static_cast<std::int64_t>(i);
-      const model::Parameter* p = model_.table().holding(flat);
-      if (p == nullptr) continue;
-      return base::cat(p->name, "[", flat - p->offset, "] is ", base::number_text(values[i]));
+  const auto first_in = [&](const model::Parameter& p) -> std::optional<std::string> {
+    for (std::int64_t block = p.offset / kNormBlock; block * kNormBlock < p.offset + p.count;
+         ++block) {
+      if (std::isfinite(sums[static_cast<std::size_t>(block)])) continue;
+      const std::int64_t begin = std::max(block * kNormBlock, p.offset);
+      const std::int64_t end = std::min((block + 1) * kNormBlock, p.offset + p.count);
+      const std::vector<double> values = to_host(model_.device(), flat.rows(begin, end));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        if (std::isfinite(values[i])) continue;
+        const std::int64_t index = begin - p.offset + static_cast<std::int64_t>(i);
+        return base::cat(p.name, "[", index, "] is ", base::number_text(values[i]));
+      }
     }
+    return std::nullopt;
+  };
+  const std::vector<model::Parameter>& all = model_.table().parameters();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto found = first_in(all[direction == Search::kUpwards ? i : all.size() - 1 - i]);
+    if (found) return found;
   }
   return std::nullopt;
 }

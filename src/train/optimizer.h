@@ -25,14 +25,19 @@ class Optimizer {
   // gradient_norm().
   void update(double learning_rate, std::int64_t step);
 
-  // Where the gradient stops being finite: "model.layers.3.mlp.down_proj.weight[512] is nan", or
-  // nothing. Reads block sums first, so it costs one block.
-  std::optional<std::string> first_nonfinite() const;
+  // What is not finite, "model.layers.3.mlp.down_proj.weight[512] is nan", or nothing: the first
+  // weight in the order of the forward pass, the first gradient in that of the backward pass. For
+  // the message about a bad step; gradient_norm() must come again before an update.
+  std::optional<std::string> nonfinite_weight();
+  std::optional<std::string> nonfinite_gradient();
 
   const Tensor& m() const { return m_; }
   const Tensor& v() const { return v_; }
 
  private:
+  enum class Search { kUpwards, kDownwards };
+  std::optional<std::string> nonfinite_element(const Tensor& flat, Search direction);
+
   model::Model& model_;
   config::OptimizerSettings settings_;
   Buffer memory_;

@@ -33,19 +33,26 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 RunOutcome Trainer::run() {
-  const std::int64_t max_steps = config_.train.max_steps;
-  if (info_.step >= max_steps) return RunOutcome::kAlreadyFinished;
-  if (info_.step == 0) evaluate();
-  while (info_.step < max_steps && !base::stop_requested()) {
+  open_log();
+  if (finished() && !evaluation_due()) return RunOutcome::kAlreadyFinished;
+  write_header();
+  if (evaluation_due()) evaluate();
+  while (!finished() && !base::stop_requested()) {
     const StepResult result = train_step();
     log_->step(result);
     if (on_step) on_step(result);
-    const bool last = info_.step == max_steps;
-    if (due(config_.train.eval_every) || last) evaluate();
-    if (due(config_.checkpoint.every) || last) save();
+    if (evaluation_due()) evaluate();
+    if (due(config_.checkpoint.every)) save_if_possible();
   }
   save();
-  return info_.step < max_steps ? RunOutcome::kInterrupted : RunOutcome::kFinished;
+  return finished() && !evaluation_due() ? RunOutcome::kFinished : RunOutcome::kInterrupted;
+}
+
+// Before the first step, every eval_every steps and after the last. Asks the log, so that an
+// evaluation a signal cut short is made up for by the resumed run, and none is made twice.
+bool Trainer::evaluation_due() const {
+  return (due(config_.train.eval_every) || info_.step == 0 || finished()) &&
+         log_->last_evaluation() != info_.step;
 }
 
 StepResult Trainer::train_step() {
@@ -59,7 +66,7 @@ StepResult Trainer::train_step() {
       learning_rate(config_.schedule, config_.optimizer.learning_rate, result.step);
   if (valid_targets_ == 0) {
     result.skipped = "no valid target in the step";
-    result.loss = std::nan("");
+    result.loss = result.grad_norm = std::nan("");
   } else {
     const model::LossSums sums = run_micro_batches();
     const auto count = static_cast<double>(valid_targets_);
@@ -109,19 +116,20 @@ model::LossSums Trainer::run_micro_batches() {
 }
 
 // "" when all is finite. Otherwise what is not and where; thrown, unless the config says skip.
-std::string Trainer::nonfinite_cause(const model::LossSums& sums, double grad_norm) const {
+std::string Trainer::nonfinite_cause(const model::LossSums& sums, double grad_norm) {
   std::string cause;
   if ((sums.flags & kNonFiniteLogit) != 0) cause = "a logit is not finite";
   if (!std::isfinite(sums.loss)) cause = cat("the loss is ", base::number_text(sums.loss));
-  if (!std::isfinite(grad_norm)) {
-    const std::optional<std::string> where = optimizer_.first_nonfinite();
-    cause += cat(cause.empty() ? "" : ", ",
-                 "the gradient of ",
-                 where ? *where : cat("the model has norm ", base::number_text(grad_norm)));
-  }
-  if (cause.empty()) return cause;
+  if (cause.empty() && std::isfinite(grad_norm)) return cause;
+  const std::optional<std::string> weight = optimizer_.nonfinite_weight();
+  const std::optional<std::string> gradient = optimizer_.nonfinite_gradient();
+  if (!cause.empty()) cause += ", ";
+  cause += weight     ? cat("the weight ", *weight)
+           : gradient ? cat("the gradient of ", *gradient)
+                      : cat("the gradient's norm is ", base::number_text(grad_norm));
   cause += cat(" (samples ", sample_list(), ")");
-  if (config_.train.on_nonfinite == config::OnNonfinite::kStop) {
+  // A bad weight makes every later step bad: skipping would go on for ever.
+  if (weight || config_.train.on_nonfinite == config::OnNonfinite::kStop) {
     throw base::NumericError(
         cat("step ",
             info_.step + 1,
@@ -173,10 +181,20 @@ void Trainer::evaluate() {
       info_.step, evaluation->loss(), evaluation->tokens, evaluation->bits_per_byte()};
   log_->evaluation(result);
   if (on_evaluation) on_evaluation(result);
-  const bool best = info_.step > 0 && (!info_.best || result.val_loss < info_.best->val_loss);
+  const bool best = info_.step > 0 && std::isfinite(result.val_loss) &&
+                    (!info_.best || result.val_loss < info_.best->val_loss);
   if (!best) return;
   info_.best = BestResult{info_.step, result.val_loss};
-  if (config_.checkpoint.keep_best) save();
+  if (config_.checkpoint.keep_best) save_if_possible();
+}
+
+// A full disk must not end a run whose state is well: only the last save has to succeed.
+void Trainer::save_if_possible() {
+  try {
+    save();
+  } catch (const base::IoError& e) {
+    base::log_error(cat(e.what(), "; training goes on, the next save tries again"));
+  }
 }
 
 void Trainer::save() {

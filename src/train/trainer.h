@@ -29,8 +29,7 @@ struct ResumeOptions {
   };
   Mode mode = Mode::kNever;
   std::filesystem::path path;
-  bool allow_change =
-      false;  // settings that change what is computed may differ from the checkpoint's
+  bool allow_change = false;  // settings that change the result may differ from the checkpoint's
 };
 
 // What the trainer works with; all of it outlives the trainer.
@@ -53,8 +52,9 @@ class Trainer {
   // DeviceError.
   Trainer(const TrainerParts& parts, const ResumeOptions& resume);
 
-  // Trains until train.max_steps or a stop signal; a checkpoint is saved in both cases. Throws
-  // NumericError at a non-finite loss or gradient (train.on_nonfinite "stop"), before any update.
+  // Trains until train.max_steps or a stop signal; a checkpoint is saved in both cases. Nothing of
+  // the run folder changes before this. Throws NumericError at a non-finite loss or gradient
+  // (train.on_nonfinite "stop"), before any update, and IoError when the last save fails.
   RunOutcome run();
 
   // One optimizer step, without evaluation, checkpoint or log: what run() repeats. For comparisons.
@@ -75,15 +75,19 @@ class Trainer {
   void resume_from(const std::filesystem::path& checkpoint, bool allow_change);
   void check_unchanged(const CheckpointInfo& saved, bool allow_change) const;
   void load_weights();
-  void open_log(std::optional<std::int64_t> resumed_at);
+  void open_log();
+  void write_header();
 
   void fill_step();
   model::LossSums run_micro_batches();
-  std::string nonfinite_cause(const model::LossSums& sums, double grad_norm) const;
+  std::string nonfinite_cause(const model::LossSums& sums, double grad_norm);
   std::string sample_list() const;
   void measure(StepResult& result, double seconds) const;
   void evaluate();
   void save();
+  void save_if_possible();
+  bool finished() const { return info_.step >= config_.train.max_steps; }
+  bool evaluation_due() const;
   bool due(std::int64_t every) const { return every > 0 && info_.step % every == 0; }
 
   const TrainerParts parts_;
@@ -95,13 +99,11 @@ class Trainer {
   Optimizer optimizer_;
   std::unique_ptr<MetricsLog> log_;
   CheckpointInfo info_;
+  std::optional<std::filesystem::path> resumed_from_;
   std::int64_t saved_step_ = -1;  // step of the newest checkpoint of this run
   std::int64_t skipped_steps_ = 0;
   std::vector<data::Batch> micro_batches_;  // of the current step
   std::int64_t valid_targets_ = 0;          // of the current step
 };
-
-// The Model options a run's config asks for.
-model::ModelOptions model_options(const config::RunConfig& config);
 
 }  // namespace g2::train

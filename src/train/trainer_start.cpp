@@ -1,6 +1,4 @@
 // How a run begins: fresh, from a Hugging Face folder, or from a checkpoint.
-#include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -13,6 +11,7 @@
 #include "config/load.h"
 #include "train/checkpoint_reader.h"
 #include "train/model_source.h"
+#include "train/run_options.h"
 #include "train/schedule.h"
 #include "train/trainer.h"
 
@@ -41,20 +40,32 @@ bool may_change(std::string_view path) {
   return false;
 }
 
-DType dtype_of(config::Precision precision) {
-  switch (precision) {
-    case config::Precision::kFp64:
-      return DType::kF64;
-    case config::Precision::kBf16:
-      return DType::kBF16;
-    case config::Precision::kFp32:
-      break;
-  }
-  return DType::kF32;
-}
-
 RetentionPolicy retention(const config::CheckpointSettings& s) {
   return {.keep_last = s.keep_last, .keep_every = s.keep_every, .keep_best = s.keep_best};
+}
+
+bool is_in(const fs::path& checkpoint, const fs::path& run_folder) {
+  return fs::weakly_canonical(checkpoint).parent_path().parent_path() ==
+         fs::weakly_canonical(run_folder);
+}
+
+// " (rate of step 1001: 0.003 -> 0.0029)" of the first step from `next` on whose rate is another.
+std::string rate_change(const config::RunConfig& before,
+                        const config::RunConfig& after,
+                        std::int64_t next) {
+  for (std::int64_t step = next; step <= after.train.max_steps; ++step) {
+    const double old_rate = learning_rate(before.schedule, before.optimizer.learning_rate, step);
+    const double new_rate = learning_rate(after.schedule, after.optimizer.learning_rate, step);
+    if (old_rate == new_rate) continue;
+    return cat(" (rate of step ",
+               step,
+               ": ",
+               base::number_text(old_rate),
+               " -> ",
+               base::number_text(new_rate),
+               ")");
+  }
+  return "";
 }
 
 nlohmann::ordered_json counts_json(const data::SampleCounts& c) {
@@ -67,19 +78,6 @@ nlohmann::ordered_json counts_json(const data::SampleCounts& c) {
 }
 
 }  // namespace
-
-model::ModelOptions model_options(const config::RunConfig& c) {
-  model::ModelOptions options;
-  options.dtype = dtype_of(c.train.precision);
-  options.max_tokens = c.train.micro_batch.value_or(c.train.global_batch) * c.data.seq_len;
-  options.max_positions = c.data.seq_len;
-  options.recompute = c.train.recompute == config::Recompute::kLayer   ? model::Recompute::kLayer
-                      : c.train.recompute == config::Recompute::kNorms ? model::Recompute::kNorms
-                                                                       : model::Recompute::kNone;
-  options.lm_head_buffer_bytes = static_cast<std::size_t>(c.train.lm_head_buffer_mib) << 20;
-  options.z_weight = c.train.z_loss;
-  return options;
-}
 
 Trainer::Trainer(const TrainerParts& parts, const ResumeOptions& resume)
     : parts_(parts),
@@ -107,24 +105,25 @@ Trainer::Trainer(const TrainerParts& parts, const ResumeOptions& resume)
 
 void Trainer::start(const ResumeOptions& resume) {
   const fs::path folder = config_.run.dir;
-  std::optional<fs::path> checkpoint;
-  if (resume.mode == ResumeOptions::Mode::kPath) {
-    checkpoint = require_checkpoint(resume.path);
-  } else if (resume.mode == ResumeOptions::Mode::kAuto) {
-    checkpoint = find_latest_valid(folder);
-  } else if (fs::exists(folder / "log.jsonl")) {
+  const bool holds_run = fs::exists(folder / "log.jsonl") || !list_checkpoints(folder).empty();
+  if (resume.mode == ResumeOptions::Mode::kAuto) {
+    resumed_from_ = find_latest_valid(folder);
+  } else if (resume.mode == ResumeOptions::Mode::kPath) {
+    resumed_from_ = require_checkpoint(resume.path);
+  }
+  const bool goes_on =
+      resumed_from_ ? is_in(*resumed_from_, folder) : resume.mode == ResumeOptions::Mode::kAuto;
+  if (holds_run && !goes_on) {
     throw base::UsageError(cat(folder.string(),
                                " already holds a run; go on with it (--resume auto), or choose "
                                "another folder (--set run.dir=...)"));
   }
-  if (checkpoint) {
-    resume_from(*checkpoint, resume.allow_change);
+  if (resumed_from_) {
+    resume_from(*resumed_from_, resume.allow_change);
   } else {
     info_.run_id = base::unique_suffix();
     load_weights();
   }
-  base::write_file_atomic(folder / "config.json", info_.config_json + "\n");
-  open_log(checkpoint ? std::optional(info_.step) : std::nullopt);
 }
 
 void Trainer::load_weights() {
@@ -152,12 +151,9 @@ void Trainer::resume_from(const fs::path& path, bool allow_change) {
     parts_.device.copy_from_host(tensor.data, host.data(), tensor.bytes());
   }
   model_.refresh_compute_weights();
-  store_.adopt(path);
-  saved_step_ = fs::weakly_canonical(path).parent_path().parent_path() ==
-                        fs::weakly_canonical(config_.run.dir)
-                    ? info_.step
-                    : -1;
-  if (saved_step_ < 0) {  // a new run that begins with the state of another
+  if (is_in(path, config_.run.dir)) {
+    saved_step_ = info_.step;
+  } else {  // a new run that begins with the state of another
     info_.parent = cat(saved.run_id, '/', saved.step);
     info_.run_id = base::unique_suffix();
   }
@@ -189,19 +185,7 @@ void Trainer::check_unchanged(const CheckpointInfo& saved, bool allow_change) co
         changes.empty() ? "" : ", ", "the data's hash ", saved.data_hash, " -> ", info_.data_hash);
   }
   if (changes.empty()) return;
-  const std::int64_t next = saved.step + 1;
-  const double old_rate =
-      learning_rate(before.config.schedule, before.config.optimizer.learning_rate, next);
-  const double new_rate = learning_rate(config_.schedule, config_.optimizer.learning_rate, next);
-  if (old_rate != new_rate) {
-    changes += cat(" (rate of step ",
-                   next,
-                   ": ",
-                   base::number_text(old_rate),
-                   " -> ",
-                   base::number_text(new_rate),
-                   ")");
-  }
+  changes += rate_change(before.config, config_, saved.step + 1);
   if (!allow_change) {
     throw base::UsageError(
         cat("resume: settings that change the result differ from the checkpoint's: ",
@@ -211,13 +195,23 @@ void Trainer::check_unchanged(const CheckpointInfo& saved, bool allow_change) co
   base::log_warning(cat("resumed with other settings: ", changes));
 }
 
-void Trainer::open_log(std::optional<std::int64_t> resumed_at) {
-  log_ = std::make_unique<MetricsLog>(fs::path(config_.run.dir) / "log.jsonl", resumed_at);
+// From here on the run folder tells of this run: checkpoints and log lines of a branch that is left
+// are set aside.
+void Trainer::open_log() {
+  const fs::path folder = config_.run.dir;
+  if (resumed_from_) store_.adopt(*resumed_from_);
+  log_ = std::make_unique<MetricsLog>(folder / "log.jsonl",
+                                      resumed_from_ ? std::optional(info_.step) : std::nullopt);
+  base::write_file_atomic(folder / "config.json", info_.config_json + "\n");
+}
+
+void Trainer::write_header() {
   nlohmann::ordered_json header{
       {"version", parts_.version},
       {"config_hash", config::config_hash(config_)},
       {"data_hash", info_.data_hash},
       {"vocabulary_hash", info_.vocabulary_hash},
+      {"start", base::utc_time_text()},
       {"device", parts_.device.name()},
       {"parameters", model_.table().parameter_count()},
       {"flops_per_token", model::training_flops_per_token(parts_.model, config_.data.seq_len)},
@@ -227,7 +221,7 @@ void Trainer::open_log(std::optional<std::int64_t> resumed_at) {
     for (const auto& [reason, entry] : parts_.dataset.skipped)
       header["skipped_documents"][reason] = entry.count;
   }
-  if (resumed_at) header["resumed_at"] = *resumed_at;
+  if (resumed_from_) header["resumed_at"] = info_.step;
   log_->header(header);
 }
 
