@@ -9,6 +9,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 say() { printf '\n== %s\n' "$*"; }
 
+# The system's Python is the one that apt-get gives packages to.
+python=/usr/bin/python3
+[[ -x $python ]] || python=python3
+
 say "packages"
 scripts/install_deps.sh build text plot
 preset=cpu
@@ -22,20 +26,20 @@ cmake --build build/quickstart --parallel "$(nproc)" --target gemma2_train
 program=build/quickstart/gemma2_train
 
 say "text"
-python3 scripts/prepare_text.py
+"$python" scripts/prepare_text.py
 
 say "training"
 "$program" --config configs/quickstart.json --resume auto --set log.every=20 "$@"
 
 run=runs/quickstart
 say "validation, bits per byte"
-python3 - "$run/log.jsonl" <<'EOF'
+"$python" - "$run/log.jsonl" <<'EOF'
 import json, sys
 for line in map(json.loads, open(sys.argv[1], encoding="utf-8")):
     if "val_bpb" in line:
         print(f"  step {line['step']:5d}   {line['val_bpb']:.3f}")
 EOF
-python3 scripts/plot_log.py "$run" --bpb
+"$python" scripts/plot_log.py "$run" --bpb
 
 say "samples"
 "$program" generate "$run" --prompt "And the " --samples 3 --max-new-tokens 120 --temperature 0.7 --seed 1
