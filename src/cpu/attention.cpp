@@ -271,7 +271,12 @@ void backward_segment(const AttentionBackward& p,
   }
 }
 
-void check(const char* op, const AttentionShape& shape, const Tensor& qkv, const Tensor& o) {
+void check(const char* op,
+           const AttentionShape& shape,
+           const Tensor& qkv,
+           const Tensor& lo,
+           const Tensor& o,
+           const Tensor& lse) {
   const bool grouped = shape.kv_heads > 0 && shape.q_heads % shape.kv_heads == 0;
   require(grouped && qkv.dim(1) == Layout(shape).row_width && o.dim(1) == Layout(shape).q_width &&
               o.dim(0) == qkv.dim(0),
@@ -279,12 +284,20 @@ void check(const char* op, const AttentionShape& shape, const Tensor& qkv, const
           "need qkv [N, (H + 2K) h] and o [N, H h]",
           qkv,
           o);
+  require(lo.dim(0) == qkv.dim(0) && lse.dim(0) == shape.q_heads && lse.dim(1) == qkv.dim(0),
+          op,
+          "need lo [N] and lse [H, N]",
+          lo,
+          lse);
+  require_dtype(op, qkv.dtype, o);
+  require_dtype(op, work_dtype(qkv.dtype), lse);
+  require_dtype(op, DType::kI32, lo);
 }
 
 }  // namespace
 
 void CpuOps::attention_forward(const AttentionForward& p) {
-  check("attention_forward", p.shape, p.qkv, p.o);
+  check("attention_forward", p.shape, p.qkv, p.lo, p.o, p.lse);
   const Layout at(p.shape);
   std::vector<Segment>& segments = memory_->segments;
   find_segments(p.lo, segments);
@@ -306,7 +319,9 @@ void CpuOps::attention_forward(const AttentionForward& p) {
 }
 
 void CpuOps::attention_backward(const AttentionBackward& p) {
-  check("attention_backward", p.shape, p.qkv, p.o);
+  check("attention_backward", p.shape, p.qkv, p.lo, p.o, p.lse);
+  require_dtype("attention_backward", p.qkv.dtype, p.grad_o, p.grad_qkv);
+  require_dtype("attention_backward", work_dtype(p.qkv.dtype), p.delta);
   const Layout at(p.shape);
   std::vector<Segment>& segments = memory_->segments;
   find_segments(p.lo, segments);

@@ -34,10 +34,13 @@ void require(bool holds, const char* op, const char* what, const Tensors&... ten
   throw base::DeviceError(message);
 }
 
-// A in, T out: one rounding.
-template <typename T, typename A>
-T rounded(A value) {
-  return T(value);
+// Throws DeviceError unless every tensor that is given holds elements of type `dtype`.
+template <typename... Tensors>
+void require_dtype(const char* op, DType dtype, const Tensors&... tensors) {
+  require(((!tensors || tensors.dtype == dtype) && ...),
+          op,
+          base::cat("expected ", dtype_name(dtype)).c_str(),
+          tensors...);
 }
 
 // Rows of elementwise work a task takes: about 64 KiB, whatever the thread count.

@@ -14,6 +14,8 @@ void CpuOps::embedding_forward(const EmbeddingForward& p) {
           p.ids,
           p.table,
           p.y);
+  require_dtype("embedding_forward", DType::kI32, p.ids);
+  require_dtype("embedding_forward", p.table.dtype, p.y);
   for_dtype("embedding_forward", p.table.dtype, [&]<typename T>() {
     using A = Work<T>;
     const std::int32_t* ids = p.ids.as<std::int32_t>();
@@ -31,6 +33,8 @@ void CpuOps::embedding_forward(const EmbeddingForward& p) {
 void CpuOps::embedding_backward(const EmbeddingBackward& p) {
   const std::int64_t d = p.grad_table.dim(1);
   require(p.grad_y.dim(1) == d, "embedding_backward", "widths differ", p.grad_y, p.grad_table);
+  require_dtype("embedding_backward", DType::kI32, p.groups.ids, p.groups.begin, p.groups.rows);
+  require_dtype("embedding_backward", work_dtype(p.grad_y.dtype), p.grad_table);
   for_dtype("embedding_backward", p.grad_y.dtype, [&]<typename T>() {
     using A = Work<T>;
     const std::int32_t* ids = p.groups.ids.as<std::int32_t>();

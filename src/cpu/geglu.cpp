@@ -23,6 +23,7 @@ void CpuOps::geglu_forward(const GegluForward& p) {
           "gate_up must be [N, 2f]",
           p.gate_up,
           p.m);
+  require_dtype("geglu_forward", p.m.dtype, p.gate_up);
   for_dtype("geglu_forward", p.m.dtype, [&]<typename T>() {
     using A = Work<T>;
     pool_.run_ranges(n, rows_per_task(2 * f), [&](std::int64_t begin, std::int64_t end) {
@@ -48,6 +49,7 @@ void CpuOps::geglu_backward(const GegluBackward& p) {
           p.gate_up,
           p.grad_m,
           p.grad_gate_up);
+  require_dtype("geglu_backward", p.grad_m.dtype, p.gate_up, p.grad_gate_up);
   for_dtype("geglu_backward", p.grad_m.dtype, [&]<typename T>() {
     using A = Work<T>;
     pool_.run_ranges(n, rows_per_task(2 * f), [&](std::int64_t begin, std::int64_t end) {

@@ -37,6 +37,7 @@ void CpuOps::linear_forward(const LinearForward& p) {
           p.x,
           p.w,
           p.y);
+  require_dtype("linear_forward", p.x.dtype, p.w, p.y);
   for_dtype("linear_forward", p.x.dtype, [&]<typename T>() {
     product<T>(pool_, p.x, p.w, true, p.y, memory_->of<Work<T>>());
   });
@@ -50,6 +51,7 @@ void CpuOps::linear_dgrad(const LinearDgrad& p) {
           p.grad_y,
           p.w,
           p.grad_x);
+  require_dtype("linear_dgrad", p.grad_y.dtype, p.w, p.grad_x);
   for_dtype("linear_dgrad", p.grad_y.dtype, [&]<typename T>() {
     product<T>(pool_, p.grad_y, p.w, false, p.grad_x, memory_->of<Work<T>>());
   });
@@ -65,6 +67,8 @@ void CpuOps::linear_wgrad(const LinearWgrad& p) {
           p.grad_y,
           p.x,
           p.grad_w);
+  require_dtype("linear_wgrad", p.x.dtype, p.grad_y);
+  require_dtype("linear_wgrad", work_dtype(p.x.dtype), p.grad_w);
   for_dtype("linear_wgrad", p.x.dtype, [&]<typename T>() {
     using A = Work<T>;
     auto& memory = memory_->of<A>();

@@ -32,6 +32,8 @@ void CpuOps::rmsnorm_forward(const RmsnormForward& p) {
   const std::int64_t d = p.x.dim(1);
   require(
       p.w.dim(0) == d && p.y.size() == n * d, "rmsnorm_forward", "widths differ", p.x, p.w, p.y);
+  require_dtype("rmsnorm_forward", p.x.dtype, p.w, p.y);
+  require_dtype("rmsnorm_forward", work_dtype(p.x.dtype), p.r);
   for_dtype("rmsnorm_forward", p.x.dtype, [&]<typename T>() {
     const T* x = p.x.as<T>();
     const T* w = p.w.as<T>();
@@ -56,6 +58,8 @@ void CpuOps::rmsnorm_add_forward(const RmsnormAddForward& p) {
           p.residual,
           p.sum,
           p.y);
+  require_dtype("rmsnorm_add_forward", p.branch.dtype, p.w_post, p.residual, p.w_pre, p.sum, p.y);
+  require_dtype("rmsnorm_add_forward", work_dtype(p.branch.dtype), p.r_post, p.r_pre);
   for_dtype("rmsnorm_add_forward", p.branch.dtype, [&]<typename T>() {
     using A = Work<T>;
     const T* w_post = p.w_post.as<T>();
@@ -89,6 +93,8 @@ void CpuOps::rmsnorm_backward(const RmsnormBackward& p) {
           p.x,
           p.grad_x,
           p.grad_w);
+  require_dtype("rmsnorm_backward", p.x.dtype, p.grad_y, p.w, p.residual, p.grad_x);
+  require_dtype("rmsnorm_backward", work_dtype(p.x.dtype), p.r, p.grad_w);
   for_dtype("rmsnorm_backward", p.x.dtype, [&]<typename T>() {
     using A = Work<T>;
     const T* w = p.w.as<T>();

@@ -8,7 +8,14 @@ void CpuOps::rope(const Rope& p) {
   const std::int64_t width = p.x.dim(1);
   const std::int64_t head_dim = p.table.dim(1);
   const std::int64_t half = head_dim / 2;
-  require(p.heads * head_dim <= width, "rope", "heads x head_dim exceeds the row", p.x, p.table);
+  require(p.heads * head_dim <= width && head_dim % 2 == 0 && p.positions.dim(0) == n,
+          "rope",
+          "need x [N, Q], positions [N], table [P, h], h even, heads h <= Q",
+          p.x,
+          p.positions,
+          p.table);
+  require_dtype("rope", work_dtype(p.x.dtype), p.table);
+  require_dtype("rope", DType::kI32, p.positions);
   for_dtype("rope", p.x.dtype, [&]<typename T>() {
     using A = Work<T>;
     const std::int32_t* positions = p.positions.as<std::int32_t>();

@@ -253,7 +253,7 @@ struct Cast {
   Tensor y;  // [n]
 };
 
-// y[i] = std_dev normal_quantile(u), u from word offset + i of Philox stream (seed, kInit, stream);
+// y[i] = std_dev normal_quantile(u), u from word i of Philox stream (seed, kInit, stream);
 // std_dev * quantile is formed in f64 and rounded once to f32, also where A is f64: a run starts
 // from the same weights in every precision.
 struct FillNormal {
