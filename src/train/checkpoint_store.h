@@ -7,7 +7,7 @@
 //
 // Order of a save: files written and synced, manifest last, folder synced, renamed, parent synced,
 // and only then older ones removed. Whatever operation is the last before a crash, a usable
-// checkpoint remains.
+// checkpoint remains (docs/checkpoints.md).
 #pragma once
 
 #include <cstdint>
