@@ -63,6 +63,17 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
   return best.empty() ? "" : "; did you mean '" + best + "'?";
 }
 
+std::string json_reason(std::string_view what) {
+  const std::size_t tag = what.starts_with('[') ? what.find("] ") : std::string_view::npos;
+  std::string reason(tag == std::string_view::npos ? what : what.substr(tag + 2));
+  const std::size_t raw = reason.find("; last read: '");
+  if (raw != std::string::npos) {
+    const std::size_t end = reason.find("'; expected", raw);
+    reason.erase(raw, end == std::string::npos ? end : end + 1 - raw);
+  }
+  return reason;
+}
+
 std::string bytes_text(double bytes) {
   return scaled(bytes, 1024, {" B", " KiB", " MiB", " GiB", " TiB"});
 }

@@ -26,6 +26,10 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
 // "; did you mean 'x'?" or "".
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
 
+// What a JSON library's exception says, without its "[json.exception...] " and without raw input,
+// which may hold anything of any length.
+std::string json_reason(std::string_view what);
+
 // 1536 -> "1.50 KiB"; 2614341888 -> "2.61 B" (count); 3725.4 -> "1:02:05".
 std::string bytes_text(double bytes);
 std::string count_text(double count);

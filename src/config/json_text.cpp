@@ -82,17 +82,10 @@ class Cursor {
   Place place_;
 };
 
-// "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while parsing
-// value - unexpected end of input; last read: '{'; expected ..." without what the place says
-// better and without raw input, which may hold anything.
+// Without "parse error at line 1, column 2: ", which the place says better.
 std::string plain_reason(std::string_view what) {
-  std::string reason(what.substr(std::min(what.find("] ") + 2, what.size())));
+  std::string reason = base::json_reason(what);
   if (reason.starts_with("parse error at ")) reason.erase(0, reason.find(": ") + 2);
-  const std::size_t raw = reason.find("; last read: '");
-  if (raw != std::string::npos) {
-    const std::size_t end = reason.find("'; expected", raw);
-    reason.erase(raw, end == std::string::npos ? end : end + 1 - raw);
-  }
   return reason;
 }
 

@@ -117,8 +117,7 @@ class HeaderReader {
         return keys(depth, event, parsed);
       });
     } catch (const json::exception& e) {  // a number beyond double is an out_of_range
-      const std::string message = e.what();
-      fail(cat("header is not JSON: ", message.substr(message.find("] ") + 2)));
+      fail(cat("header is not JSON: ", base::json_reason(e.what())));
     }
     if (keys.duplicate()) fail(cat("header holds '", *keys.duplicate(), "' twice"));
     if (!root.is_object()) fail("header is not a JSON object");
@@ -312,7 +311,7 @@ Bytes SafetensorsFile::bytes(const TensorInfo& tensor) const {
 }
 
 SafetensorsWriter::SafetensorsWriter(std::vector<TensorInfo> tensors,
-                                     std::map<std::string, std::string> metadata,
+                                     const std::map<std::string, std::string>& metadata,
                                      Sink sink)
     : sink_(std::move(sink)) {
   const std::uint64_t data_bytes = lay_out(tensors);

@@ -85,7 +85,7 @@ class SafetensorsWriter {
   // in. "format": "pt", without which older transformers refuse the file, is always written.
   // Requires distinct names. Writes the header at once.
   SafetensorsWriter(std::vector<TensorInfo> tensors,
-                    std::map<std::string, std::string> metadata,
+                    const std::map<std::string, std::string>& metadata,
                     Sink sink);
 
   std::uint64_t file_bytes() const { return file_bytes_; }

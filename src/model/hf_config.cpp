@@ -313,8 +313,7 @@ ParsedConfig parse_hf_config(std::string_view text, const std::string& where) {
   try {
     root = json::parse(text);
   } catch (const json::exception& e) {  // a number beyond double is an out_of_range
-    const std::string message = e.what();
-    throw base::DataError(cat(where, ": ", message.substr(message.find("] ") + 2)));
+    throw base::DataError(cat(where, ": ", base::json_reason(e.what())));
   }
   if (!root.is_object()) throw base::DataError(cat(where, ": is not a JSON object"));
   return ConfigReader(root, where).read();

@@ -187,8 +187,7 @@ std::map<std::string, std::string> read_index(const std::filesystem::path& path)
   try {
     root = json::parse(base::read_file(path));
   } catch (const json::exception& e) {
-    const std::string message = e.what();
-    throw base::DataError(cat(path.string(), ": ", message.substr(message.find("] ") + 2)));
+    throw base::DataError(cat(path.string(), ": ", base::json_reason(e.what())));
   }
   const auto map = root.is_object() ? root.find("weight_map") : root.end();
   if (!root.is_object() || map == root.end() || !map->is_object() || map->empty()) {

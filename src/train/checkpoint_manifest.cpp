@@ -119,7 +119,8 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     }
     return read_manifest(root, where);
   } catch (const ordered_json::exception& e) {
-    throw base::DataError(cat(where, ": is not a manifest of this program: ", e.what()));
+    throw base::DataError(
+        cat(where, ": is not a manifest of this program: ", base::json_reason(e.what())));
   }
 }
 

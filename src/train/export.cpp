@@ -9,14 +9,14 @@ namespace g2::train {
 
 std::filesystem::path tokenizer_files(const std::string& tokenizer) {
   if (tokenizer == "byte") return {};
-  const std::filesystem::path path = tokenizer;
+  std::filesystem::path path = tokenizer;
   if (!std::filesystem::exists(path)) {
     throw base::IoError(base::cat(tokenizer,
                                   ": the tokenizer of the run is not there; say where it is "
                                   "(--tokenizer PATH), or 'byte' to write none"));
   }
   if (std::filesystem::is_directory(path)) return path;
-  const std::filesystem::path folder = path.parent_path();
+  std::filesystem::path folder = path.parent_path();
   return std::filesystem::exists(folder / "tokenizer_config.json") ? folder : path;
 }
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -21,25 +22,26 @@ namespace {
 using base::cat;
 using nlohmann::json;
 
-// What owner.json says, or null when it is missing or damaged.
-json read_owner(const std::filesystem::path& folder) {
-  try {
-    return json::parse(base::read_file(folder / "owner.json"));
-  } catch (const base::IoError&) {
-    return nullptr;
-  } catch (const json::exception&) {
-    return nullptr;
-  }
-}
+struct Owner {
+  std::string host = "?";
+  std::int64_t pid = 0;
+  std::string started = "?";
+  std::string nonce;
 
-std::string holder_text(const json& owner) {
-  if (!owner.is_object()) return "another process";
-  return cat("process ",
-             owner.value("pid", 0),
-             " on ",
-             owner.value("host", "?"),
-             ", started ",
-             owner.value("started", "?"));
+  std::string describe() const { return cat("process ", pid, " on ", host, ", started ", started); }
+};
+
+// What owner.json says; the defaults when it is missing or damaged.
+Owner read_owner(const std::filesystem::path& folder) {
+  try {
+    const json root = json::parse(base::read_file(folder / "owner.json"));
+    return {root.at("host").get<std::string>(),
+            root.at("pid").get<std::int64_t>(),
+            root.at("started").get<std::string>(),
+            root.at("nonce").get<std::string>()};
+  } catch (const std::exception&) {
+    return {};
+  }
 }
 
 std::string host_name() {
@@ -69,7 +71,7 @@ RunLock::RunLock(const std::filesystem::path& run_folder)
       ::close(file_);
       throw base::FolderError(cat(folder_.string(),
                                   ": the run folder is in use by ",
-                                  holder_text(read_owner(folder_)),
+                                  read_owner(folder_).describe(),
                                   "; stop it, or set another run.dir"));
     }
     base::log_warning(cat(path.string(),
@@ -90,19 +92,16 @@ RunLock::RunLock(const std::filesystem::path& run_folder)
 }
 
 RunLock::~RunLock() {
-  const json owner = read_owner(folder_);
-  if (owner.is_object() && owner.value("nonce", "") == nonce_) {
-    ::unlink((folder_ / "owner.json").c_str());
-  }
+  if (read_owner(folder_).nonce == nonce_) ::unlink((folder_ / "owner.json").c_str());
   ::close(file_);
 }
 
 void RunLock::check_still_owner() const {
-  const json owner = read_owner(folder_);
-  if (owner.is_object() && owner.value("nonce", "") == nonce_) return;
+  const Owner owner = read_owner(folder_);
+  if (owner.nonce == nonce_) return;
   throw base::FolderError(cat(folder_.string(),
                               ": the run folder was taken over by ",
-                              holder_text(owner),
+                              owner.describe(),
                               "; nothing more is written here"));
 }
 

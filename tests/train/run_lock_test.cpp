@@ -66,7 +66,8 @@ TEST(RunLock, DiesWithItsProcess) {
 TEST(RunLock, NoticesATakeover) {
   const test::TempFolder folder;
   const RunLock lock(folder / "run");
-  test::write_text(folder / "run/owner.json", R"({"host": "b", "pid": 7, "nonce": "other"})");
+  test::write_text(folder / "run/owner.json",
+                   R"({"host": "b", "pid": 7, "started": "now", "nonce": "other"})");
   EXPECT_THROW(lock.check_still_owner(), base::FolderError);
   std::filesystem::remove(folder / "run/owner.json");
   EXPECT_THROW(lock.check_still_owner(), base::FolderError);
