@@ -33,6 +33,9 @@ Hasher128::~Hasher128() = default;
 void Hasher128::update(const void* data, std::size_t bytes) {
   XXH3_128bits_update(state_->xxh.get(), data, bytes);
 }
+std::uint64_t Hasher128::high64() const {
+  return XXH3_128bits_digest(state_->xxh.get()).high64;
+}
 void Hasher128::reset() {
   XXH3_128bits_reset(state_->xxh.get());
 }

@@ -24,7 +24,8 @@ class Hasher128 {
   ~Hasher128();
   void update(const void* data, std::size_t bytes);
   std::string hex() const;
-  void reset();  // as if nothing had come
+  std::uint64_t high64() const;  // the first half of hex()
+  void reset();                  // as if nothing had come
 
  private:
   struct State;

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "data/inputs.h"
 #include "data/token_file.h"
 #include "data/tokenize_files.h"
 
@@ -86,7 +87,7 @@ int tokenize(Args args) {
   base::ThreadPool pool(static_cast<int>(threads));
   base::ProgressBar bar("tokenizing", "MiB", 0);
   const data::TokenizeReport report = data::tokenize_files(
-      data::expand_inputs(inputs),
+      data::expand_inputs(inputs, data::Inputs::kText),
       documents,
       *tokenizer,
       output,

@@ -10,6 +10,7 @@
 #include "base/progress.h"
 #include "base/stop_signal.h"
 #include "base/text.h"
+#include "data/inputs.h"
 #include "data/tokenize_files.h"
 
 namespace g2::data {
@@ -61,7 +62,7 @@ fs::path tokenised(const std::vector<fs::path>& files,
         if (base::stop_requested()) throw base::Interrupted("stopped while tokenizing");
         bar.update(static_cast<double>(done) / (1 << 20));
       });
-  for (const auto& [reason, entry] : report.skipped) skipped[reason] = entry;
+  add(skipped, report.skipped);
   return cached;
 }
 
@@ -86,7 +87,7 @@ std::vector<Samples::Document> documents_of(const std::vector<std::string>& entr
                                             Dataset& dataset) {
   std::vector<fs::path> token_files;
   std::vector<fs::path> text_files;
-  for (const fs::path& file : expand_inputs(entries)) {
+  for (const fs::path& file : expand_inputs(entries, Inputs::kTextAndTokenFiles)) {
     (is_token_file(file) ? token_files : text_files).push_back(file);
   }
   if (!text_files.empty()) {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/file_system.h"
 #include "base/hash.h"
 #include "base/text.h"
 
@@ -29,7 +30,7 @@ struct Header {
   std::uint64_t tokens;
   std::uint64_t documents;
   std::uint64_t index_offset;
-  std::uint64_t reserved;
+  std::uint64_t content_hash;
 };
 static_assert(sizeof(Header) == 64);
 
@@ -44,23 +45,34 @@ std::uint64_t round_up_8(std::uint64_t n) {
 }  // namespace
 
 TokenFileWriter::TokenFileWriter(const std::filesystem::path& path, TokenFileInfo info)
-    : path_(path),
-      temporary_(path.string() + cat(".tmp-", ::getpid())),
-      info_(info),
-      file_(std::fopen(temporary_.c_str(), "wb"), std::fclose) {
+    : path_(path), info_(info), file_(nullptr, std::fclose) {
+  if (info_.vocab_size == 0 || info_.vocab_size > kLargestVocabulary) {
+    throw base::DataError(cat(path_.string(),
+                              ": vocabulary size ",
+                              info_.vocab_size,
+                              ", must be from 1 to ",
+                              kLargestVocabulary));
+  }
+  temporary_ = path.string() + ".tmp-" + base::unique_suffix();
+  file_.reset(std::fopen(temporary_.c_str(), "wb"));
   if (!file_) throw base::IoError(cat(path_.string(), ": cannot create: ", std::strerror(errno)));
   const Header blank{};
-  write(&blank, sizeof(blank));
+  put(&blank, sizeof(blank));
 }
 
 TokenFileWriter::~TokenFileWriter() {
   if (file_) ::unlink(temporary_.c_str());
 }
 
-void TokenFileWriter::write(const void* data, std::size_t bytes) {
+void TokenFileWriter::put(const void* data, std::size_t bytes) {
   if (std::fwrite(data, 1, bytes, file_.get()) != bytes) {
     throw base::IoError(cat(path_.string(), ": cannot write: ", std::strerror(errno)));
   }
+}
+
+void TokenFileWriter::put_content(const void* data, std::size_t bytes) {
+  hasher_.update(data, bytes);
+  put(data, bytes);
 }
 
 void TokenFileWriter::add_document(std::span<const std::int32_t> ids) {
@@ -68,7 +80,7 @@ void TokenFileWriter::add_document(std::span<const std::int32_t> ids) {
     if (id < 0 || static_cast<std::uint64_t>(id) >= info_.vocab_size) {
       throw base::DataError(cat(path_.string(),
                                 ": token id ",
-                                id,
+                                static_cast<std::uint32_t>(id),
                                 " in document ",
                                 index_.size(),
                                 ", the vocabulary has ids 0 to ",
@@ -78,10 +90,10 @@ void TokenFileWriter::add_document(std::span<const std::int32_t> ids) {
   index_.push_back(tokens_);
   tokens_ += ids.size();
   if (id_bytes_for(info_.vocab_size) == 2) {
-    const std::vector<std::uint16_t> narrow(ids.begin(), ids.end());
-    write(narrow.data(), narrow.size() * 2);
+    narrow_.assign(ids.begin(), ids.end());
+    put_content(narrow_.data(), narrow_.size() * 2);
   } else {
-    write(ids.data(), ids.size() * 4);
+    put_content(ids.data(), ids.size() * 4);
   }
 }
 
@@ -97,25 +109,24 @@ void TokenFileWriter::finish() {
   const std::uint64_t ids_bytes = tokens_ * header.id_bytes;
   header.index_offset = sizeof(Header) + round_up_8(ids_bytes);
   constexpr char kZeros[8] = {};
-  write(kZeros, round_up_8(ids_bytes) - ids_bytes);
+  put_content(kZeros, round_up_8(ids_bytes) - ids_bytes);
   index_.push_back(tokens_);
-  write(index_.data(), index_.size() * sizeof(std::uint64_t));
+  put_content(index_.data(), index_.size() * sizeof(std::uint64_t));
   index_.pop_back();
-  const bool ok = std::fseek(file_.get(), 0, SEEK_SET) == 0 &&
-                  std::fwrite(&header, sizeof(header), 1, file_.get()) == 1 &&
-                  std::fflush(file_.get()) == 0 && ::fsync(::fileno(file_.get())) == 0;
-  if (!ok) throw base::IoError(cat(path_.string(), ": cannot write: ", std::strerror(errno)));
-  std::error_code failure;
-  std::filesystem::rename(temporary_, path_, failure);
-  if (failure) throw base::IoError(cat(path_.string(), ": cannot replace: ", failure.message()));
+  header.content_hash = hasher_.high64();
+  const bool written = std::fseek(file_.get(), 0, SEEK_SET) == 0 &&
+                       std::fwrite(&header, sizeof(header), 1, file_.get()) == 1 &&
+                       std::fflush(file_.get()) == 0 && ::fsync(::fileno(file_.get())) == 0;
+  if (!written) throw base::IoError(cat(path_.string(), ": cannot write: ", std::strerror(errno)));
+  base::RealFileSystem files;
+  files.rename(temporary_, path_);
   file_.reset();
+  const std::filesystem::path folder = path_.parent_path();
+  files.sync_folder(folder.empty() ? "." : folder);
 }
 
-TokenFile::TokenFile(const std::filesystem::path& path) : file_(path) {
+TokenFile::TokenFile(const std::filesystem::path& path) : path_(path), file_(path) {
   const auto bytes = file_.bytes();
-  const auto fail = [&](const std::string& what) {
-    throw base::DataError(cat(path.string(), ": ", what, "; tokenize the text again"));
-  };
   Header h{};
   if (bytes.size() < sizeof(h))
     fail(cat("a token file has at least 64 bytes, this one ", bytes.size()));
@@ -143,10 +154,20 @@ TokenFile::TokenFile(const std::filesystem::path& path) : file_(path) {
              " documents (cut off?)"));
   }
   info_ = {h.vocab_size, h.vocabulary_hash};
+  recorded_hash_ = h.content_hash;
   tokens_ = h.tokens;
   id_bytes_ = h.id_bytes;
   ids_ = bytes.data() + sizeof(h);
   index_ = {reinterpret_cast<const std::uint64_t*>(bytes.data() + h.index_offset), h.documents + 1};
+  check_index();
+  if (bytes.size() <= kVerifiedBytes) verify();
+}
+
+void TokenFile::fail(const std::string& what) const {
+  throw base::DataError(cat(path_.string(), ": ", what, "; tokenize the text again"));
+}
+
+void TokenFile::check_index() const {
   for (std::size_t i = 0; i < index_.size(); ++i) {
     const bool ascends = i == 0 ? index_[0] == 0 : index_[i] >= index_[i - 1];
     if (!ascends || index_[i] > tokens_)
@@ -154,29 +175,34 @@ TokenFile::TokenFile(const std::filesystem::path& path) : file_(path) {
   }
   if (index_.back() != tokens_)
     fail(cat("the document index ends at ", index_.back(), ", not at ", tokens_));
-  check_ids(path);
 }
 
-void TokenFile::check_ids(const std::filesystem::path& path) const {
+std::uint64_t TokenFile::content_hash() const {
+  if (recorded_hash_ != 0) return recorded_hash_;
+  const auto content = file_.bytes().subspan(sizeof(Header));
+  base::Hasher128 hasher;
+  hasher.update(content.data(), content.size());
+  return hasher.high64();
+}
+
+void TokenFile::verify() const {
   constexpr std::int64_t kBlock = 1 << 16;
   std::vector<std::int32_t> block(
       static_cast<std::size_t>(std::min<std::int64_t>(kBlock, tokens())));
   for (std::int64_t begin = 0; begin < tokens(); begin += kBlock) {
-    const std::span<std::int32_t> part(
-        block.data(), static_cast<std::size_t>(std::min(kBlock, tokens() - begin)));
-    read(begin, part);
-    for (std::size_t i = 0; i < part.size(); ++i) {
-      if (static_cast<std::uint32_t>(part[i]) >= info_.vocab_size) {
-        throw base::DataError(cat(path.string(),
-                                  ": token ",
-                                  begin + static_cast<std::int64_t>(i),
-                                  " has id ",
-                                  static_cast<std::uint32_t>(part[i]),
-                                  ", the vocabulary has ids 0 to ",
-                                  info_.vocab_size - 1,
-                                  "; tokenize the text again"));
-      }
-    }
+    const std::int64_t count = std::min(kBlock, tokens() - begin);
+    read(begin, {block.data(), static_cast<std::size_t>(count)});
+  }
+  if (recorded_hash_ == 0) return;
+  const auto content = file_.bytes().subspan(sizeof(Header));
+  base::Hasher128 hasher;
+  hasher.update(content.data(), content.size());
+  if (hasher.high64() != recorded_hash_) {
+    fail(cat("content hash ",
+             base::hex64(hasher.high64()),
+             ", recorded is ",
+             base::hex64(recorded_hash_),
+             ": the file is damaged"));
   }
 }
 
@@ -184,12 +210,22 @@ void TokenFile::read(std::int64_t begin, std::span<std::int32_t> out) const {
   const std::byte* source = ids_ + begin * static_cast<std::int64_t>(id_bytes_);
   if (id_bytes_ == 4) {
     std::memcpy(out.data(), source, out.size() * 4);
-    return;
+  } else {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      std::uint16_t id = 0;
+      std::memcpy(&id, source + 2 * i, 2);
+      out[i] = id;
+    }
   }
   for (std::size_t i = 0; i < out.size(); ++i) {
-    std::uint16_t id = 0;
-    std::memcpy(&id, source + 2 * i, 2);
-    out[i] = id;
+    if (static_cast<std::uint32_t>(out[i]) >= info_.vocab_size) {
+      fail(cat("token ",
+               begin + static_cast<std::int64_t>(i),
+               " has id ",
+               static_cast<std::uint32_t>(out[i]),
+               ", the vocabulary has ids 0 to ",
+               info_.vocab_size - 1));
+    }
   }
 }
 
@@ -209,18 +245,16 @@ void import_raw_u32(const std::filesystem::path& raw,
     throw base::DataError(
         cat(raw.string(), ": ", bytes.size(), " bytes; raw u32 ids take a positive multiple of 4"));
   }
+  // A mapping starts at a page, so the ids are aligned.
+  const std::span<const std::int32_t> ids(reinterpret_cast<const std::int32_t*>(bytes.data()),
+                                          bytes.size() / 4);
   TokenFileWriter writer(output, {vocab_size, 0});
-  std::vector<std::int32_t> document;
-  for (std::size_t i = 0; i < bytes.size(); i += 4) {
-    std::int32_t id = 0;
-    std::memcpy(&id, bytes.data() + i, 4);
-    if (id == bos && !document.empty()) {
-      writer.add_document(document);
-      document.clear();
-    }
-    document.push_back(id);
+  std::size_t begin = 0;
+  for (std::size_t i = 1; i <= ids.size(); ++i) {
+    if (i < ids.size() && ids[i] != bos) continue;
+    writer.add_document(ids.subspan(begin, i - begin));
+    begin = i;
   }
-  writer.add_document(document);
   writer.finish();
 }
 

@@ -153,7 +153,7 @@ std::string inspect_safetensors(const path& file) {
   return lines.text();
 }
 
-std::string inspect_tokens(const path& file) {
+std::string inspect_tokens(const path& file, Verify verify) {
   const data::TokenFile tokens(file);
   Lines lines;
   lines.add("token file", file.string());
@@ -163,6 +163,10 @@ std::string inspect_tokens(const path& file) {
             tokens.info().vocab_size,
             " ids, hash ",
             base::hex64(tokens.info().vocabulary_hash));
+  if (verify == Verify::kEveryByte) {
+    tokens.verify();
+    lines.add("verified", "every id is in the vocabulary, the content agrees with its hash");
+  }
   return lines.text();
 }
 
@@ -178,7 +182,7 @@ std::string inspect(const path& given, Verify verify) {
                                ": is no run folder, checkpoint (manifest.json) or model folder "
                                "(config.json)"));
   }
-  if (data::is_token_file(given)) return inspect_tokens(given);
+  if (data::is_token_file(given)) return inspect_tokens(given, verify);
   if (given.extension() == ".safetensors") return inspect_safetensors(given);
   throw base::UsageError(cat(given.string(), ": is no token file and no .safetensors"));
 }

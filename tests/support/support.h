@@ -29,6 +29,17 @@ class TempFolder {
 
 void write_text(const std::filesystem::path& path, const std::string& text);
 
+// The message of the E that `body` throws, or "no error".
+template <typename E, typename Body>
+std::string error_of(const Body& body) {
+  try {
+    body();
+  } catch (const E& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
 // The repository's root, for tests that read shipped files.
 std::filesystem::path source_root();
 
