@@ -195,6 +195,7 @@ std::size_t OpsDecorator::lm_head_workspace_bytes(DType dtype,
 
 std::vector<double> read_values(Device& device, const Tensor& tensor) {
   std::vector<double> values(static_cast<std::size_t>(tensor.size()));
+  if (values.empty()) return values;  // an empty vector's pointer is no place to copy to
   for_element(tensor.dtype, [&](auto zero) {
     std::vector<decltype(zero)> host(values.size());
     device.copy_to_host(host.data(), tensor.data, tensor.bytes());
@@ -204,6 +205,7 @@ std::vector<double> read_values(Device& device, const Tensor& tensor) {
 }
 
 void write_values(Device& device, const Tensor& tensor, const std::vector<double>& values) {
+  if (values.empty()) return;
   for_element(tensor.dtype, [&](auto zero) {
     using T = decltype(zero);
     std::vector<T> host(values.size());

@@ -179,6 +179,21 @@ TEST(TraceOps, SaysWhenTheFileCannotBeWritten) {
   EXPECT_THROW(TraceOps(cpu_ops(device), device, "/nowhere/trace.jsonl"), base::IoError);
 }
 
+TEST(OpsDebug, TakesEmptyTensors) {
+  const test::TempFolder folder;
+  cpu::CpuDevice device(1), reference_device(1);
+  cpu::CpuOps reference(reference_device.pool());
+  std::unique_ptr<Ops> ops = cpu_ops(device);
+  ops = std::make_unique<VerifyOps>(std::move(ops), device, reference, reference_device);
+  ops = std::make_unique<TraceOps>(std::move(ops), device, folder / "trace.jsonl");
+  float none = 0;
+  const Tensor empty(&none, DType::kF32, {0});
+  ops->cast({.x = empty, .y = empty});
+  const json y = read_lines(folder / "trace.jsonl").at(0)["tensors"]["y"];
+  EXPECT_EQ(y["shape"], json({0}));
+  EXPECT_FALSE(y.contains("first"));
+}
+
 TEST(NanOps, NamesCallOpTensorIndexAndShapes) {
   cpu::CpuDevice device(1);
   std::vector<float> to(3);
