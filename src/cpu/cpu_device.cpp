@@ -1,11 +1,14 @@
 #include "cpu/cpu_device.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <limits>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cpu/instructions.h"
 
 namespace g2::cpu {
 namespace {
@@ -26,13 +29,21 @@ MemoryInfo system_memory() {
   return info;
 }
 
+// This file alone is compiled for any x86-64, so that the check itself runs everywhere.
 void check_instructions() {
-#if defined(__x86_64__) && defined(__AVX2__)
+#if defined(__x86_64__)
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
-    throw base::DeviceError(
-        "this processor lacks AVX2 and FMA, which the CPU backend was compiled for; configure with "
-        "-DG2_CPU_ARCH=x86-64 and build again");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("bmi2");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+  if ((kCompiledForAvx2 && !avx2) || (kCompiledForAvx512 && !avx512)) {
+    throw base::DeviceError(base::cat("this processor lacks ",
+                                      avx2 ? "AVX-512" : "AVX2 or FMA",
+                                      ", which the CPU backend was compiled for; configure with "
+                                      "-DG2_CPU_ARCH=",
+                                      avx2 ? "x86-64-v3" : "x86-64",
+                                      " and build again"));
   }
 #endif
 }
@@ -52,8 +63,11 @@ MemoryInfo CpuDevice::memory() const {
 }
 
 void* CpuDevice::allocate(std::size_t bytes) {
-  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  void* data = std::aligned_alloc(kAlignment, rounded);
+  void* data = nullptr;
+  if (bytes <= std::numeric_limits<std::ptrdiff_t>::max()) {
+    const std::size_t blocks = std::max<std::size_t>((bytes + kAlignment - 1) / kAlignment, 1);
+    data = std::aligned_alloc(kAlignment, blocks * kAlignment);
+  }
   if (data == nullptr) {
     throw base::DeviceError(base::cat("out of memory: ",
                                       base::bytes_text(static_cast<double>(bytes)),
