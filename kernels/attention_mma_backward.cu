@@ -18,30 +18,61 @@ constexpr int kDqKeys = kHeadDim == 256 ? 32 : 64;
 template <int kHeadDim>
 constexpr int kDqBytes = 2 * (kDqQueries + kDqKeys<kHeadDim>)*kHeadDim * 2;
 
+// A lane's two rows, fragment_row(lane, 0) and fragment_row(lane, 2) of its warp's strip.
+struct DqRows {
+  int row[2];
+  int lo[2];
+  float lse[2];
+  float delta[2];
+};
+
+__device__ __forceinline__ DqRows rows_of_lane(const Backward& p, int head, int strip, int last) {
+  DqRows rows;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    rows.row[r] = strip + fragment_row(threadIdx.x % 32, 2 * r);
+    const int existing = min(rows.row[r], last);
+    rows.lo[r] = p.lo[existing];
+    rows.lse[r] = p.lse[head * p.shape.tokens + existing];
+    rows.delta[r] = p.delta[head * p.shape.tokens + existing];
+  }
+  return rows;
+}
+
 template <bool kCapped, bool kMasked, int kBlocks>
-__device__ __forceinline__ void dq_scores(float (&s)[kBlocks][4],
-                                          const float (&grad_p)[kBlocks][4],
-                                          std::uint32_t (&grad_s)[kBlocks / 2][4],
-                                          ScoreScale scale,
-                                          const int (&row)[2],
-                                          const int (&lo)[2],
-                                          const float (&lse)[2],
-                                          const float (&delta)[2],
-                                          int key0) {
+__device__ __forceinline__ void make_grad_scores(float (&s)[kBlocks][4],
+                                                 const float (&grad_p)[kBlocks][4],
+                                                 std::uint32_t (&grad_s)[kBlocks / 2][4],
+                                                 ScoreScale scale,
+                                                 const DqRows& rows,
+                                                 int key0) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int key = key0 + fragment_column(lane, n, i);
-      const bool visible = !kMasked || (lo[i / 2] <= key && key <= row[i / 2]);
+      const bool visible = !kMasked || (rows.lo[i / 2] <= key && key <= rows.row[i / 2]);
       float t;
-      float p = probability<kCapped>(s[n][i], scale, lse[i / 2], &t);
+      float p = probability<kCapped>(s[n][i], scale, rows.lse[i / 2], &t);
       p = visible ? p : 0;
-      s[n][i] = times_slope<kCapped>(p, t) * (grad_p[n][i] - delta[i / 2]);
+      s[n][i] = times_slope<kCapped>(p, t) * (grad_p[n][i] - rows.delta[i / 2]);
     }
     grad_s[n / 2][n % 2 * 2] = pack_bf16(s[n][0], s[n][1]);
     grad_s[n / 2][n % 2 * 2 + 1] = pack_bf16(s[n][2], s[n][3]);
+  }
+}
+
+// Row fragment_row(lane, 2 r) of an accumulator, times scale.
+template <int kBlocks>
+__device__ __forceinline__ void store_row(const float (&c)[kBlocks][4],
+                                          int r,
+                                          float scale,
+                                          __nv_bfloat16* out) {
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) {
+    *reinterpret_cast<std::uint32_t*>(out + fragment_column(threadIdx.x % 32, n, 0)) =
+        pack_bf16(c[n][2 * r] * scale, c[n][2 * r + 1] * scale);
   }
 }
 
@@ -62,7 +93,6 @@ __global__ void __launch_bounds__(kDqThreads, 2)
   const int head = place.head;
   const int kv_head = head / (shape.q_heads / shape.kv_heads);
   const int warp_row = threadIdx.x / 32 * 16;
-  const int lane = threadIdx.x % 32;
   const std::int64_t o_row = std::int64_t{shape.q_heads} * kHeadDim;
   const std::int64_t q_column = std::int64_t{head} * kHeadDim;
   const auto copy_keys = [&](SwizzledTile<kHeadDim> to, std::int64_t first_column, int first) {
@@ -72,16 +102,7 @@ __global__ void __launch_bounds__(kDqThreads, 2)
     copy_commit();
   };
 
-  int row[2], lo[2];
-  float lse[2], delta[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    row[r] = query0 + warp_row + fragment_row(lane, 2 * r);
-    const int existing = min(row[r], last);
-    lo[r] = p.lo[existing];
-    lse[r] = p.lse[head * shape.tokens + existing];
-    delta[r] = p.delta[head * shape.tokens + existing];
-  }
+  const DqRows rows = rows_of_lane(p, head, query0 + warp_row, last);
   const int last_lo = p.lo[last];
   float grad_q[kHeadDim / 8][4] = {};
   int key0 = p.lo[query0] / kKeys * kKeys;
@@ -102,9 +123,9 @@ __global__ void __launch_bounds__(kDqThreads, 2)
     multiply_rows(s, q, warp_row, k, 0);
     std::uint32_t grad_s[kKeys / 16][4];
     if (key0 + kKeys - 1 > query0 || key0 < last_lo) {
-      dq_scores<kCapped, true>(s, grad_p, grad_s, scale, row, lo, lse, delta, key0);
+      make_grad_scores<kCapped, true>(s, grad_p, grad_s, scale, rows, key0);
     } else {
-      dq_scores<kCapped, false>(s, grad_p, grad_s, scale, row, lo, lse, delta, key0);
+      make_grad_scores<kCapped, false>(s, grad_p, grad_s, scale, rows, key0);
     }
 #pragma unroll
     for (int i = 0; i < kKeys / 16; ++i) multiply_columns(grad_q, grad_s[i], k, i * 16, 0);
@@ -112,13 +133,8 @@ __global__ void __launch_bounds__(kDqThreads, 2)
 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    if (row[r] > last) continue;
-    __nv_bfloat16* out = p.grad_qkv + row[r] * layout.row + q_column;
-#pragma unroll
-    for (int n = 0; n < kHeadDim / 8; ++n) {
-      *reinterpret_cast<std::uint32_t*>(out + fragment_column(lane, n, 0)) =
-          pack_bf16(grad_q[n][2 * r] * shape.scale, grad_q[n][2 * r + 1] * shape.scale);
-    }
+    if (rows.row[r] > last) continue;
+    store_row(grad_q, r, shape.scale, p.grad_qkv + rows.row[r] * layout.row + q_column);
   }
 }
 
@@ -146,6 +162,75 @@ __device__ __forceinline__ void store_pair(std::uint32_t address, float low, flo
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(pack_bf16(low, high)) : "memory");
 }
 
+// A lane's two keys, and the last queries that see them.
+struct DkdvKeys {
+  int key[2];
+  int hi[2];
+};
+
+__device__ __forceinline__ DkdvKeys keys_of_lane(const int* hi, int strip, int last) {
+  DkdvKeys keys;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    keys.key[r] = strip + fragment_row(threadIdx.x % 32, 2 * r);
+    keys.hi[r] = hi[min(keys.key[r], last)];
+  }
+  return keys;
+}
+
+// From a warp's 16 x 32 scores and dP, both transposed, its part of P^T and dS^T in shared memory.
+template <bool kCapped, int kHeadDim>
+__device__ __forceinline__ void write_weights(const float (&s)[kHalfBlocks][4],
+                                              const float (&grad_p)[kHalfBlocks][4],
+                                              DkdvShared<kHeadDim>& shared,
+                                              const DkdvKeys& keys,
+                                              ScoreScale scale,
+                                              int query0,
+                                              bool masked) {
+  const SwizzledTile<kDkdvQueries> probabilities{shared_address(shared.p)};
+  const SwizzledTile<kDkdvQueries> grad_scores{shared_address(shared.grad_s)};
+  const int lane = threadIdx.x % 32;
+  const int strip = threadIdx.x / 32 % 4 * 16;
+  const int first_column = threadIdx.x / 128 * kDkdvQueries / 2;
+#pragma unroll
+  for (int n = 0; n < kHalfBlocks; ++n) {
+    float weight[4], grad_s[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int column = first_column + fragment_column(lane, n, i);
+      const int query = query0 + column;
+      const bool visible = !masked || (keys.key[i / 2] <= query && query <= keys.hi[i / 2]);
+      float t;
+      weight[i] = probability<kCapped>(s[n][i], scale, shared.lse[column], &t);
+      weight[i] = visible ? weight[i] : 0;
+      grad_s[i] = times_slope<kCapped>(weight[i], t) * (grad_p[n][i] - shared.delta[column]);
+    }
+    const int column = first_column + fragment_column(lane, n, 0);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = strip + fragment_row(lane, 2 * r);
+      store_pair(probabilities.at(row, column), weight[2 * r], weight[2 * r + 1]);
+      store_pair(grad_scores.at(row, column), grad_s[2 * r], grad_s[2 * r + 1]);
+    }
+  }
+}
+
+// gradient += weights rows: the warp's strip of keys, its half of head_dim, all queries of a tile.
+template <int kHeadDim, int kBlocks>
+__device__ __forceinline__ void add_weighted_rows(float (&gradient)[kBlocks][4],
+                                                  const __nv_bfloat16* weights,
+                                                  SwizzledTile<kHeadDim> rows) {
+  const SwizzledTile<kDkdvQueries> tile{shared_address(weights)};
+  const int strip = threadIdx.x / 32 % 4 * 16;
+  const int first_column = threadIdx.x / 128 * kHeadDim / 2;
+#pragma unroll
+  for (int i = 0; i < kDkdvQueries; i += 16) {
+    std::uint32_t a[4];
+    load_a(a, tile, strip, i);
+    multiply_columns(gradient, a, rows, i, first_column);
+  }
+}
+
 // A block's steps: the query tiles that see its keys, once for each query head of the group.
 struct DkdvSteps {
   int first_query;
@@ -169,8 +254,6 @@ __global__ void __launch_bounds__(kDkdvThreads, 1)
   auto& shared = *reinterpret_cast<DkdvShared<kHeadDim>*>(shared_bytes);
   const SwizzledTile<kHeadDim> k{shared_address(shared.k)}, v{shared_address(shared.v)};
   const SwizzledTile<kHeadDim> q{shared_address(shared.q)}, grad_o{shared_address(shared.grad_o)};
-  const SwizzledTile<kDkdvQueries> probabilities{shared_address(shared.p)};
-  const SwizzledTile<kDkdvQueries> grad_scores{shared_address(shared.grad_s)};
   const AttentionShape& shape = p.shape;
   const int tokens = static_cast<int>(shape.tokens);
   const BlockPlace place = place_longest_first(shape.kv_heads, Longest::kFirstTile);
@@ -178,7 +261,6 @@ __global__ void __launch_bounds__(kDkdvThreads, 1)
   const int last = min(key0 + kDkdvKeys, tokens) - 1;
   const int kv_head = place.head;
   const int group = shape.q_heads / shape.kv_heads;
-  const int lane = threadIdx.x % 32;
   const int strip = threadIdx.x / 32 % 4 * 16;
   const int half = threadIdx.x / 128;
   const std::int64_t o_row = std::int64_t{shape.q_heads} * kHeadDim;
@@ -199,16 +281,11 @@ __global__ void __launch_bounds__(kDkdvThreads, 1)
     copy_commit();
   };
 
-  int key[2], hi[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    key[r] = key0 + strip + fragment_row(lane, 2 * r);
-    hi[r] = p.hi[min(key[r], last)];
-  }
+  const DkdvKeys keys = keys_of_lane(p.hi, key0 + strip, last);
   const int first_hi = p.hi[key0];
-  const __nv_bfloat16* keys = p.qkv + key0 * layout.row + kv_column;
-  copy_tile_async<kDkdvThreads, kDkdvKeys>(k, keys + layout.k, layout.row, tokens - key0);
-  copy_tile_async<kDkdvThreads, kDkdvKeys>(v, keys + layout.v, layout.row, tokens - key0);
+  const __nv_bfloat16* rows = p.qkv + key0 * layout.row + kv_column;
+  copy_tile_async<kDkdvThreads, kDkdvKeys>(k, rows + layout.k, layout.row, tokens - key0);
+  copy_tile_async<kDkdvThreads, kDkdvKeys>(v, rows + layout.v, layout.row, tokens - key0);
   DkdvSteps step{key0, p.hi[last], key0, kv_head * group};
   copy_grad_o(step);
   float grad_k[kGradientBlocks][4] = {}, grad_v[kGradientBlocks][4] = {};
@@ -223,57 +300,21 @@ __global__ void __launch_bounds__(kDkdvThreads, 1)
 
     const bool masked =
         step.query0 < key0 + kDkdvKeys - 1 || step.query0 + kDkdvQueries - 1 > first_hi;
-#pragma unroll
-    for (int n = 0; n < kHalfBlocks; ++n) {
-      float weight[4], grad_s[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int column = half * kDkdvQueries / 2 + fragment_column(lane, n, i);
-        const int query = step.query0 + column;
-        const bool visible = !masked || (key[i / 2] <= query && query <= hi[i / 2]);
-        float t;
-        weight[i] = probability<kCapped>(s[n][i], scale, shared.lse[column], &t);
-        weight[i] = visible ? weight[i] : 0;
-        grad_s[i] = times_slope<kCapped>(weight[i], t) * (grad_p[n][i] - shared.delta[column]);
-      }
-      const int column = half * kDkdvQueries / 2 + fragment_column(lane, n, 0);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int row = strip + fragment_row(lane, 2 * r);
-        store_pair(probabilities.at(row, column), weight[2 * r], weight[2 * r + 1]);
-        store_pair(grad_scores.at(row, column), grad_s[2 * r], grad_s[2 * r + 1]);
-      }
-    }
+    write_weights<kCapped>(s, grad_p, shared, keys, scale, step.query0, masked);
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kDkdvQueries; i += 16) {
-      std::uint32_t a[4];
-      load_a(a, probabilities, strip, i);
-      multiply_columns(grad_v, a, grad_o, i, half * kHeadDim / 2);
-    }
+    add_weighted_rows(grad_v, shared.p, grad_o);
     __syncthreads();  // every warp has left dV += P^T dO
     step.next();
     if (step.head < (kv_head + 1) * group) copy_grad_o(step);
-#pragma unroll
-    for (int i = 0; i < kDkdvQueries; i += 16) {
-      std::uint32_t a[4];
-      load_a(a, grad_scores, strip, i);
-      multiply_columns(grad_k, a, q, i, half * kHeadDim / 2);
-    }
+    add_weighted_rows(grad_k, shared.grad_s, q);
   }
 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    if (key[r] > last) continue;
-    __nv_bfloat16* out = p.grad_qkv + key[r] * layout.row + kv_column + half * kHeadDim / 2;
-#pragma unroll
-    for (int n = 0; n < kGradientBlocks; ++n) {
-      const int column = fragment_column(lane, n, 0);
-      *reinterpret_cast<std::uint32_t*>(out + layout.k + column) =
-          pack_bf16(grad_k[n][2 * r] * shape.scale, grad_k[n][2 * r + 1] * shape.scale);
-      *reinterpret_cast<std::uint32_t*>(out + layout.v + column) =
-          pack_bf16(grad_v[n][2 * r], grad_v[n][2 * r + 1]);
-    }
+    if (keys.key[r] > last) continue;
+    const std::int64_t row = keys.key[r] * layout.row + kv_column + half * kHeadDim / 2;
+    store_row(grad_k, r, shape.scale, p.grad_qkv + row + layout.k);
+    store_row(grad_v, r, 1, p.grad_qkv + row + layout.v);
   }
 }
 

@@ -28,6 +28,18 @@ struct RowState {
   float total[2];
 };
 
+__device__ __forceinline__ RowState rows_of_lane(const int* lo, int strip, int last) {
+  RowState rows;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    rows.row[r] = strip + fragment_row(threadIdx.x % 32, 2 * r);
+    rows.lo[r] = lo[min(rows.row[r], last)];
+    rows.maximum[r] = -INFINITY;
+    rows.total[r] = 0;
+  }
+  return rows;
+}
+
 // Turns q . k into unnormalised weights, packed as the A operand of P V, and adds them to the
 // totals. With kFixedMaximum the softcap bounds the scores and no maximum is kept; otherwise
 // `rescale` returns the factors of what was summed before.
@@ -78,6 +90,30 @@ __device__ __forceinline__ void softmax(float (&s)[kScoreBlocks][4],
   }
 }
 
+template <bool kFixedMaximum, int kBlocks>
+__device__ __forceinline__ void store_rows(const float (&o)[kBlocks][4],
+                                           const RowState& rows,
+                                           const AttentionForward<__nv_bfloat16>& p,
+                                           int head,
+                                           int last) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float total = quad_sum(rows.total[r]);
+    if (rows.row[r] > last) continue;
+    if (lane % 4 == 0) {
+      const float maximum = kFixedMaximum ? 0 : rows.maximum[r];
+      p.lse[head * p.shape.tokens + rows.row[r]] = maximum + log2f(total);
+    }
+    __nv_bfloat16* out = p.o + (rows.row[r] * std::int64_t{p.shape.q_heads} + head) * (kBlocks * 8);
+#pragma unroll
+    for (int n = 0; n < kBlocks; ++n) {
+      *reinterpret_cast<std::uint32_t*>(out + fragment_column(lane, n, 0)) =
+          pack_bf16(o[n][2 * r] / total, o[n][2 * r + 1] / total);
+    }
+  }
+}
+
 template <int kHeadDim, bool kFixedMaximum>
 __global__ void __launch_bounds__(kThreads, 2)
     attention_forward_mma_kernel(AttentionForward<__nv_bfloat16> p,
@@ -93,7 +129,6 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int head = place.head;
   const int kv_head = head / (shape.q_heads / shape.kv_heads);
   const int warp_row = threadIdx.x / 32 * 16;
-  const int lane = threadIdx.x % 32;
   const auto copy_rows = [&](SwizzledTile<kHeadDim> to, std::int64_t column, int first) {
     copy_tile_async<kThreads, kKeys>(
         to, p.qkv + first * layout.row + column, layout.row, tokens - first);
@@ -103,14 +138,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const std::int64_t k_column = layout.k + std::int64_t{kv_head} * kHeadDim;
   const std::int64_t v_column = layout.v + std::int64_t{kv_head} * kHeadDim;
 
-  RowState rows;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    rows.row[r] = query0 + warp_row + fragment_row(lane, 2 * r);
-    rows.lo[r] = p.lo[min(rows.row[r], last)];
-    rows.maximum[r] = -INFINITY;
-    rows.total[r] = 0;
-  }
+  RowState rows = rows_of_lane(p.lo, query0 + warp_row, last);
   const int last_lo = p.lo[last];
   float o[kHeadDim / 8][4] = {};
   int key0 = p.lo[query0] / kKeys * kKeys;
@@ -143,21 +171,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int k = 0; k < kKeys / 16; ++k) multiply_columns(o, weights[k], tiles.v, k * 16, 0);
   }
 
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const float total = quad_sum(rows.total[r]);
-    if (rows.row[r] > last) continue;
-    if (lane % 4 == 0) {
-      const float maximum = kFixedMaximum ? 0 : rows.maximum[r];
-      p.lse[head * shape.tokens + rows.row[r]] = maximum + log2f(total);
-    }
-    __nv_bfloat16* out = p.o + (rows.row[r] * std::int64_t{shape.q_heads} + head) * kHeadDim;
-#pragma unroll
-    for (int n = 0; n < kHeadDim / 8; ++n) {
-      *reinterpret_cast<std::uint32_t*>(out + fragment_column(lane, n, 0)) =
-          pack_bf16(o[n][2 * r] / total, o[n][2 * r + 1] / total);
-    }
-  }
+  store_rows<kFixedMaximum>(o, rows, p, head, last);
 }
 
 template <int kHeadDim, bool kFixedMaximum>

@@ -190,6 +190,31 @@ __device__ float sum_over_row(float x) {
   return x;
 }
 
+// Running maximum and sum of a thread's two score rows.
+struct SoftmaxState {
+  float maximum[2] = {-INFINITY, -INFINITY};
+  float total[2] = {0, 0};
+};
+
+// From scores, -inf where masked: weights relative to the new maximum, and what the sums so far are
+// to be multiplied by.
+__device__ void online_softmax(const float (&x)[2][2],
+                               SoftmaxState& state,
+                               float (&weights)[kTile][kScorePitch],
+                               float (&row_factor)[kTile]) {
+  for (int i = 0; i < 2; ++i) {
+    const float above = fmaxf(state.maximum[i], max_over_row(fmaxf(x[i][0], x[i][1])));
+    const float base = above == -INFINITY ? 0 : above;  // nothing visible yet: inf - inf is NaN
+    const float rescale = exp2f(state.maximum[i] - base);
+    const float low = exp2f(x[i][0] - base), high = exp2f(x[i][1] - base);
+    weights[score_row(i)][score_column(0)] = low;
+    weights[score_row(i)][score_column(1)] = high;
+    state.maximum[i] = above;
+    state.total[i] = state.total[i] * rescale + sum_over_row(low + high);
+    if (score_column(0) == 0) row_factor[score_row(i)] = rescale;
+  }
+}
+
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads, 2)
     attention_forward_simt_kernel(AttentionForward<T> p, QkvLayout layout) {
@@ -208,31 +233,21 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   int lo[2];
   for (int i = 0; i < 2; ++i) lo[i] = p.lo[min(first + score_row(i), last)];
-  float maximum[2] = {-INFINITY, -INFINITY};
-  float total[2] = {0, 0};
+  SoftmaxState state;
   Accumulator<kChunks> o = {};
   for (std::int64_t key0 = p.lo[first] / kTile * kTile; key0 <= last; key0 += kTile) {
     float products[2][2];
     dot_rows(products, q, rows_at(k, layout.row, key0, s), shared);
+    float x[2][2];
     for (int i = 0; i < 2; ++i) {
       const std::int64_t row = first + score_row(i);
-      float x[2];
       for (int j = 0; j < 2; ++j) {
         const std::int64_t key = key0 + score_column(j);
         const bool visible = lo[i] <= key && key <= row && row <= last;
-        x[j] = visible ? score_of(products[i][j], s).log2_weight : -INFINITY;
+        x[i][j] = visible ? score_of(products[i][j], s).log2_weight : -INFINITY;
       }
-      const float above = fmaxf(maximum[i], max_over_row(fmaxf(x[0], x[1])));
-      const float base = above == -INFINITY ? 0 : above;  // nothing visible yet: inf - inf is NaN
-      const float rescale = exp2f(maximum[i] - base);
-      maximum[i] = above;
-      for (int j = 0; j < 2; ++j) {
-        x[j] = exp2f(x[j] - base);
-        weights[score_row(i)][score_column(j)] = x[j];
-      }
-      total[i] = total[i] * rescale + sum_over_row(x[0] + x[1]);
-      if (score_column(0) == 0) row_factor[score_row(i)] = rescale;
     }
+    online_softmax(x, state, weights, row_factor);
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < kOwnedRows; ++r) {
@@ -244,8 +259,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int i = 0; i < 2; ++i) {
     const std::int64_t row = first + score_row(i);
     if (score_column(0) != 0 || row > last) continue;
-    row_factor[score_row(i)] = 1 / total[i];
-    p.lse[head * s.tokens + row] = maximum[i] + log2f(total[i]);
+    row_factor[score_row(i)] = 1 / state.total[i];
+    p.lse[head * s.tokens + row] = state.maximum[i] + log2f(state.total[i]);
   }
   __syncthreads();
   float factor[kOwnedRows];

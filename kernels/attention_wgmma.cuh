@@ -16,6 +16,12 @@ constexpr int kWarpgroupRows = 64;  // rows of one wgmma
 constexpr int kProducerRegisters = 24;
 constexpr int kConsumerRegisters = 240;
 
+// A consumer warpgroup has done with a tile; its wgmma_wait() comes before. One thread speaks for
+// all four warps: a product that has completed was issued by each of them.
+__device__ __forceinline__ void release(Barrier& empty) {
+  if (threadIdx.x % kWarpgroupThreads == 0) empty.arrive();
+}
+
 // d[64 x kRowsB] = a b^T over head_dim: 64 rows of a tile of kRowsA rows against a whole tile.
 template <int kHeadDim, int kRowsA, int kRowsB, int kCount>
 __device__ __forceinline__ void issue_row_products(float (&d)[kCount],
@@ -74,6 +80,30 @@ __device__ __forceinline__ void store_accumulator(const float (&d)[kCount],
           pack_bf16(low, high);
     }
   }
+}
+
+// A block's queries [first, last] of one head, and the key tiles they see, walked from `tile_last`
+// down to `tile_first`: tiles with the diagonal come first.
+struct QueryBlock {
+  int head;
+  int kv_head;
+  int first;
+  int last;
+  int tile_first;
+  int tile_last;
+};
+
+template <int kQueries, int kKeys>
+__device__ __forceinline__ QueryBlock this_query_block(const AttentionShape& s, const int* lo) {
+  const BlockPlace place = place_longest_first(s.q_heads, Longest::kLastTile);
+  QueryBlock b;
+  b.head = place.head;
+  b.kv_head = b.head / (s.q_heads / s.kv_heads);
+  b.first = place.tile * kQueries;
+  b.last = min(b.first + kQueries, static_cast<int>(s.tokens)) - 1;
+  b.tile_first = lo[b.first] / kKeys;
+  b.tile_last = b.last / kKeys;
+  return b;
 }
 
 // Tensor maps of the parts of a fused qkv buffer, and of o or grad_o.

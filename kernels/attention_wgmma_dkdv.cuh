@@ -33,8 +33,8 @@ struct alignas(1024) DkdvTiles {
   __device__ void init_barriers() {
     if (threadIdx.x == 0) {
       keys_full.init(1);
-      q_ring.init(1 + 32,
-                  kConsumers);  // the lane that starts the TMA copy, and the 32 that copy lse
+      // Full: the lane that starts the TMA copy, and the 32 that copy lse or delta.
+      q_ring.init(1 + 32, kConsumers);
       grad_o_ring.init(1 + 32, kConsumers);
       barrier_init_fence();
     }

@@ -57,74 +57,110 @@ __device__ __forceinline__ void make_grad_scores(const float (&slopes)[kScores],
   }
 }
 
-__device__ void consume(const DkdvArgs& args, const DkdvBlock& block, Shared& shared) {
-  const int warpgroup_row = (warpgroup_index() - 1) * kWarpgroupRows;
-  const int thread = threadIdx.x % kWarpgroupThreads;
-  const DkdvKeys keys = keys_of_lane(args.p, block, warpgroup_row);
-  const MatrixDescriptor k = along_columns(shared.k) + warpgroup_row * kPanelRowBytes;
-  const MatrixDescriptor v = along_columns(shared.v) + warpgroup_row * kPanelRowBytes;
-  const MatrixDescriptor q = along_columns(shared.q);
-  const MatrixDescriptor grad_o = along_columns(shared.grad_o);
-  const MatrixDescriptor q_rows = along_rows<kDkdvQueries>(shared.q);
-  const MatrixDescriptor grad_o_rows = along_rows<kDkdvQueries>(shared.grad_o);
-  float grad_k[kHeadDim / 2], grad_v[kHeadDim / 2];
+// One consumer warpgroup; everything is inlined, so that the accumulators stay in registers.
+class Consumer {
+ public:
+  __device__ __forceinline__ Consumer(const DkdvArgs& args, const DkdvBlock& block, Shared& shared)
+      : args_(args),
+        block_(block),
+        shared_(shared),
+        warpgroup_row_((warpgroup_index() - 1) * kWarpgroupRows),
+        keys_(keys_of_lane(args.p, block, warpgroup_row_)) {
 #pragma unroll
-  for (int i = 0; i < kHeadDim / 2; ++i) grad_k[i] = grad_v[i] = 0;
-  // Without these two ptxas moves zeros into accumulators beside running products, and serialises
-  // them.
-  wgmma_arrived(grad_k);
-  wgmma_arrived(grad_v);
-  float s[kScores], grad_p[kScores];
-  Weights probabilities, grad_scores;
-  RingPosition<Shared::kStages> at;
-  int previous_stage = 0;
-  int query0 = block.query_first;
+    for (int i = 0; i < kHeadDim / 2; ++i) grad_k_[i] = grad_v_[i] = 0;
+    // In place before the first product, or ptxas serialises them.
+    wgmma_arrived(grad_k_);
+    wgmma_arrived(grad_v_);
+  }
 
-  shared.keys_full.wait(0);
+  __device__ __forceinline__ void run() {
+    int previous_stage = 0;
+    int query0 = block_.query_first;
+    shared_.keys_full.wait(0);
 #pragma unroll 1
-  for (int step = 0; step < block.steps; ++step) {
-    const int offset = at.stage * Shared::kQueryBytes;
-    shared.q_ring.full[at.stage].wait(at.parity);
-    issue_row_products<kHeadDim, kKeys, kDkdvQueries>(s, k, q + offset);
-    wgmma_wait<1>();  // the gradients of the step before: its weights and tiles may go
-    wgmma_arrived(grad_v);
-    wgmma_arrived(grad_k);
-    if (thread == 0 && step > 0) {
-      shared.q_ring.empty[previous_stage].arrive();
-      shared.grad_o_ring.empty[previous_stage].arrive();
-    }
-    shared.grad_o_ring.full[at.stage].wait(at.parity);
-    issue_row_products<kHeadDim, kKeys, kDkdvQueries>(grad_p, v, grad_o + offset);
-    wgmma_wait<1>();
-    wgmma_arrived(s);
-    const float* lse = shared.lse[at.stage];
-    if (keys.need_mask(query0)) {
-      make_probabilities<true>(s, probabilities, keys, args.scale, query0, lse);
-    } else {
-      make_probabilities<false>(s, probabilities, keys, args.scale, query0, lse);
+    for (int step = 0; step < block_.steps; ++step) {
+      issue_scores();
+      wgmma_wait<1>();  // the gradients of the step before: its weights and tiles may go
+      wgmma_arrived(grad_v_);
+      wgmma_arrived(grad_k_);
+      if (step > 0) {
+        release(shared_.q_ring.empty[previous_stage]);
+        release(shared_.grad_o_ring.empty[previous_stage]);
+      }
+      issue_grad_p();
+      wgmma_wait<1>();
+      make_weights(query0);
+      wgmma_wait<0>();
+      wgmma_arrived(grad_p_);
+      issue_weighted_sum(
+          grad_v_, probabilities_, along_rows<kDkdvQueries>(shared_.grad_o) + offset());
+      make_grad_scores(s_, grad_p_, grad_scores_, shared_.delta[at_.stage]);
+      issue_weighted_sum(grad_k_, grad_scores_, along_rows<kDkdvQueries>(shared_.q) + offset());
+      previous_stage = at_.stage;
+      at_.advance();
+      query0 = block_.next(query0);
     }
     wgmma_wait<0>();
-    wgmma_arrived(grad_p);
-    issue_weighted_sum(grad_v, probabilities, grad_o_rows + offset);
-    make_grad_scores(s, grad_p, grad_scores, shared.delta[at.stage]);
-    issue_weighted_sum(grad_k, grad_scores, q_rows + offset);
-    previous_stage = at.stage;
-    at.advance();
-    query0 = block.next(query0);
+    wgmma_arrived(grad_v_);
+    wgmma_arrived(grad_k_);
   }
-  wgmma_wait<0>();
-  wgmma_arrived(grad_v);
-  wgmma_arrived(grad_k);
 
-  const std::int64_t pitch = args.layout.row;
-  const int existing_rows = block.key_last + 1 - keys.key;
-  const float one[2] = {1, 1};
-  const float scale[2] = {args.p.shape.scale, args.p.shape.scale};
-  store_accumulator(
-      grad_v, one, gradient_rows(args, block, keys, args.layout.v), pitch, existing_rows);
-  store_accumulator(
-      grad_k, scale, gradient_rows(args, block, keys, args.layout.k), pitch, existing_rows);
-}
+  __device__ __forceinline__ void store() {
+    const std::int64_t pitch = args_.layout.row;
+    const int existing_rows = block_.key_last + 1 - keys_.key;
+    const float one[2] = {1, 1};
+    const float scale[2] = {args_.p.shape.scale, args_.p.shape.scale};
+    __nv_bfloat16* grad_v = gradient_rows(args_, block_, keys_, args_.layout.v);
+    __nv_bfloat16* grad_k = gradient_rows(args_, block_, keys_, args_.layout.k);
+    store_accumulator(grad_v_, one, grad_v, pitch, existing_rows);
+    store_accumulator(grad_k_, scale, grad_k, pitch, existing_rows);
+  }
+
+ private:
+  // Of the step's tiles in their rings.
+  __device__ __forceinline__ int offset() const {
+    return at_.stage * Shared::kQueryBytes;
+  }
+
+  __device__ __forceinline__ void issue_scores() {
+    shared_.q_ring.full[at_.stage].wait(at_.parity);
+    issue_row_products<kHeadDim, kKeys, kDkdvQueries>(
+        s_,
+        along_columns(shared_.k) + warpgroup_row_ * kPanelRowBytes,
+        along_columns(shared_.q) + offset());
+  }
+
+  __device__ __forceinline__ void issue_grad_p() {
+    shared_.grad_o_ring.full[at_.stage].wait(at_.parity);
+    issue_row_products<kHeadDim, kKeys, kDkdvQueries>(
+        grad_p_,
+        along_columns(shared_.v) + warpgroup_row_ * kPanelRowBytes,
+        along_columns(shared_.grad_o) + offset());
+  }
+
+  __device__ __forceinline__ void make_weights(int query0) {
+    wgmma_arrived(s_);
+    const float* lse = shared_.lse[at_.stage];
+    if (keys_.need_mask(query0)) {
+      make_probabilities<true>(s_, probabilities_, keys_, args_.scale, query0, lse);
+    } else {
+      make_probabilities<false>(s_, probabilities_, keys_, args_.scale, query0, lse);
+    }
+  }
+
+  const DkdvArgs& args_;
+  const DkdvBlock& block_;
+  Shared& shared_;
+  const int warpgroup_row_;
+  const DkdvKeys keys_;
+  RingPosition<Shared::kStages> at_;
+  float s_[kScores];
+  float grad_p_[kScores];
+  Weights probabilities_;
+  Weights grad_scores_;
+  float grad_k_[kHeadDim / 2];
+  float grad_v_[kHeadDim / 2];
+};
 
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
     attention_dkdv_wgmma_kernel(const __grid_constant__ AttentionMaps maps,
@@ -138,7 +174,9 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     if (threadIdx.x < 32) produce_dkdv(maps, args.p, block, shared);
   } else {
     claim_registers<kConsumerRegisters>();
-    consume(args, block, shared);
+    Consumer consumer(args, block, shared);
+    consumer.run();
+    consumer.store();
   }
 }
 

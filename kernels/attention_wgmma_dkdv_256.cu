@@ -39,7 +39,6 @@ __device__ __forceinline__ void accumulate(float (&gradient)[kHeadDim / 2],
                                            const Role& role,
                                            const DkdvBlock& block,
                                            const MakeWeights& make_weights) {
-  const int thread = threadIdx.x % kWarpgroupThreads;
   float s[kDkdvQueries / 2];
   std::uint32_t weights[kDkdvQueries / 16][4];
   RingPosition<Tiles::kStages> at;
@@ -68,10 +67,8 @@ __device__ __forceinline__ void accumulate(float (&gradient)[kHeadDim / 2],
       wgmma_wait<0>();
     }
     wgmma_arrived(gradient);
-    if (thread == 0) {
-      role.first_ring->empty[used].arrive();
-      role.second_ring->empty[used].arrive();
-    }
+    release(role.first_ring->empty[used]);
+    release(role.second_ring->empty[used]);
     wgmma_wait<0>();
     wgmma_arrived(s);
   }

@@ -7,9 +7,14 @@ namespace g2::kernels::detail {
 namespace {
 
 constexpr int kQueries = kConsumers * kWarpgroupRows;
-constexpr int kKStages = 2;
+template <int kHeadDim>
+constexpr int kKStages = kHeadDim == 256 ? 2 : 3;
 template <int kHeadDim>
 constexpr int kVStages = kHeadDim == 256 ? 1 : 2;
+// S of the next tile goes before dQ of this one, which then runs behind the softmax too (524 -> 613
+// TFLOP/s on an H200); 256 columns of dQ leave no registers for dS to wait in.
+template <int kHeadDim>
+constexpr bool kScoresFirst = kHeadDim == 128;
 constexpr int kKeys = 64;  // 128 would take registers that dQ needs to stay in flight
 
 template <int kHeadDim>
@@ -18,10 +23,10 @@ struct alignas(1024) Shared {
   static constexpr int kKeyBytes = kKeys * kHeadDim * 2;
   unsigned char q[kQueryBytes];
   unsigned char grad_o[kQueryBytes];
-  unsigned char k[kKStages][kKeyBytes];
+  unsigned char k[kKStages<kHeadDim>][kKeyBytes];
   unsigned char v[kVStages<kHeadDim>][kKeyBytes];
   Barrier queries_full;
-  Ring<kKStages> k_ring;
+  Ring<kKStages<kHeadDim>> k_ring;
   Ring<kVStages<kHeadDim>> v_ring;
 };
 
@@ -31,38 +36,15 @@ struct Args {
   ScoreScale scale;
 };
 
-// The block's queries [first, last] and its key tiles, walked from `tile_last` down to
-// `tile_first`.
-struct Block {
-  int head;
-  int kv_head;
-  int first;
-  int last;
-  int tile_first;
-  int tile_last;
-};
-
 template <int kHeadDim>
-__device__ Block this_block(const AttentionBackward<__nv_bfloat16>& p) {
-  const AttentionShape& s = p.shape;
-  const BlockPlace place = place_longest_first(s.q_heads, Longest::kLastTile);
-  Block b;
-  b.head = place.head;
-  b.kv_head = b.head / (s.q_heads / s.kv_heads);
-  b.first = place.tile * kQueries;
-  b.last = min(b.first + kQueries, static_cast<int>(s.tokens)) - 1;
-  b.tile_first = p.lo[b.first] / kKeys;
-  b.tile_last = b.last / kKeys;
-  return b;
-}
-
-template <int kHeadDim>
-__device__ void produce(const AttentionMaps& maps, const Block& block, Shared<kHeadDim>& shared) {
+__device__ void produce(const AttentionMaps& maps,
+                        const QueryBlock& block,
+                        Shared<kHeadDim>& shared) {
   constexpr int kBytes = Shared<kHeadDim>::kKeyBytes;
   shared.queries_full.arrive_and_expect(2 * Shared<kHeadDim>::kQueryBytes);
   tma_load(shared.q, maps.q, shared.queries_full, block.first, block.head);
   tma_load(shared.grad_o, maps.grad_o, shared.queries_full, block.first, block.head);
-  RingPosition<kKStages> k_at;
+  RingPosition<kKStages<kHeadDim>> k_at;
   RingPosition<kVStages<kHeadDim>> v_at;
   for (int tile = block.tile_last; tile >= block.tile_first; --tile) {
     const int key = tile * kKeys;
@@ -87,6 +69,22 @@ struct RowState {
   float delta[2];
 };
 
+__device__ __forceinline__ RowState rows_of_lane(const AttentionBackward<__nv_bfloat16>& p,
+                                                 const QueryBlock& block,
+                                                 int warpgroup_first) {
+  const int thread = threadIdx.x % kWarpgroupThreads;
+  RowState rows;
+  rows.row = warpgroup_first + thread / 32 * 16 + thread % 32 / 4;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = min(rows.row + 8 * r, block.last);
+    rows.lo[r] = p.lo[row];
+    rows.lse[r] = p.lse[block.head * p.shape.tokens + row];
+    rows.delta[r] = p.delta[block.head * p.shape.tokens + row];
+  }
+  return rows;
+}
+
 // s: q . k in, P (1 - t^2) out.
 template <bool kMasked, int kCount>
 __device__ __forceinline__ void slopes(float (&s)[kCount],
@@ -107,72 +105,140 @@ __device__ __forceinline__ void slopes(float (&s)[kCount],
   }
 }
 
+// One consumer warpgroup; everything is inlined, so that the accumulators stay in registers.
 template <int kHeadDim>
-__device__ void consume(const Args& args, const Block& block, Shared<kHeadDim>& shared) {
-  constexpr int kBytes = Shared<kHeadDim>::kKeyBytes;
-  const AttentionBackward<__nv_bfloat16>& p = args.p;
-  const int warpgroup_row = (warpgroup_index() - 1) * kWarpgroupRows;
-  const int thread = threadIdx.x % kWarpgroupThreads;
-  const int first = block.first + warpgroup_row;  // of the warpgroup; may lie past the last token
-  RowState rows;
-  rows.row = first + thread / 32 * 16 + thread % 32 / 4;
+class Consumer {
+ public:
+  __device__ __forceinline__ Consumer(const Args& args,
+                                      const QueryBlock& block,
+                                      Shared<kHeadDim>& shared)
+      : args_(args),
+        block_(block),
+        shared_(shared),
+        warpgroup_row_((warpgroup_index() - 1) * kWarpgroupRows),
+        first_(block.first + warpgroup_row_),
+        last_lo_(args.p.lo[min(first_ + kWarpgroupRows - 1, block.last)]),
+        rows_(rows_of_lane(args.p, block, first_)) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int row = min(rows.row + 8 * r, block.last);
-    rows.lo[r] = p.lo[row];
-    rows.lse[r] = p.lse[block.head * p.shape.tokens + row];
-    rows.delta[r] = p.delta[block.head * p.shape.tokens + row];
+    for (float& x : grad_q_) x = 0;
+    wgmma_arrived(grad_q_);  // in place before the first product, or ptxas serialises them
   }
-  const int last_lo = p.lo[min(first + kWarpgroupRows - 1, block.last)];
 
-  const MatrixDescriptor q = along_columns(shared.q) + warpgroup_row * kPanelRowBytes;
-  const MatrixDescriptor grad_o = along_columns(shared.grad_o) + warpgroup_row * kPanelRowBytes;
-  const MatrixDescriptor k = along_columns(shared.k);
-  const MatrixDescriptor k_rows = along_rows<kKeys>(shared.k);
-  const MatrixDescriptor v = along_columns(shared.v);
-  RingPosition<kKStages> k_at;
-  RingPosition<kVStages<kHeadDim>> v_at;
-  float grad_q[kHeadDim / 2];
-#pragma unroll
-  for (float& x : grad_q) x = 0;
-  float s[kKeys / 2], grad_p[kKeys / 2];
-  std::uint32_t grad_s[kKeys / 16][4];
-
-  shared.queries_full.wait(0);
-#pragma unroll 1
-  for (int tile = block.tile_last; tile >= block.tile_first; --tile) {
-    shared.k_ring.full[k_at.stage].wait(k_at.parity);
-    issue_row_products<kHeadDim, kQueries, kKeys>(s, q, k + k_at.stage * kBytes);
-    shared.v_ring.full[v_at.stage].wait(v_at.parity);
-    issue_row_products<kHeadDim, kQueries, kKeys>(grad_p, grad_o, v + v_at.stage * kBytes);
-    wgmma_wait<1>();  // S is there, and so is dQ of the tile before: its K may go
-    wgmma_arrived(s);
-    if (thread == 0 && tile != block.tile_last) shared.k_ring.empty[k_at.stage ^ 1].arrive();
-
-    const int key0 = tile * kKeys;
-    if (key0 + kKeys - 1 > first || key0 < last_lo) {
-      slopes<true>(s, rows, args.scale, key0);
+  __device__ __forceinline__ void run() {
+    shared_.queries_full.wait(0);
+    if constexpr (kScoresFirst<kHeadDim>) {
+      run_scores_first();
     } else {
-      slopes<false>(s, rows, args.scale, key0);
+      run_gradient_first();
     }
     wgmma_wait<0>();
-    wgmma_arrived(grad_p);
-    wgmma_arrived(grad_q);
-    if (thread == 0) shared.v_ring.empty[v_at.stage].arrive();
-    v_at.advance();
-#pragma unroll
-    for (int i = 0; i < kKeys / 2; ++i) s[i] *= grad_p[i] - rows.delta[i / 2 % 2];
-    pack_weights(s, grad_s);
-    issue_weighted_sum(grad_q, grad_s, k_rows + k_at.stage * kBytes);
-    k_at.advance();
+    wgmma_arrived(grad_q_);
   }
-  wgmma_wait<0>();
-  wgmma_arrived(grad_q);
 
-  const float factor[2] = {p.shape.scale, p.shape.scale};
-  __nv_bfloat16* out = p.grad_qkv + rows.row * args.layout.row + block.head * kHeadDim;
-  store_accumulator(grad_q, factor, out, args.layout.row, block.last + 1 - rows.row);
-}
+  __device__ __forceinline__ void store() {
+    const float factor[2] = {args_.p.shape.scale, args_.p.shape.scale};
+    const std::int64_t pitch = args_.layout.row;
+    __nv_bfloat16* out = args_.p.grad_qkv + rows_.row * pitch + block_.head * kHeadDim;
+    store_accumulator(grad_q_, factor, out, pitch, block_.last + 1 - rows_.row);
+  }
+
+ private:
+  static constexpr int kBytes = Shared<kHeadDim>::kKeyBytes;
+
+  __device__ __forceinline__ void run_scores_first() {
+    issue_scores();
+    issue_grad_p();
+    wgmma_wait<1>();
+    make_slopes(block_.tile_last);
+    wgmma_wait<0>();
+    make_grad_scores();
+#pragma unroll 1
+    for (int tile = block_.tile_last - 1; tile >= block_.tile_first; --tile) {
+      const int previous = k_at_.stage;
+      k_at_.advance();
+      issue_scores();
+      issue_grad_q(previous);
+      issue_grad_p();
+      wgmma_wait<2>();
+      make_slopes(tile);
+      wgmma_wait<1>();
+      wgmma_arrived(grad_q_);
+      release(shared_.k_ring.empty[previous]);
+      wgmma_wait<0>();
+      make_grad_scores();
+    }
+    issue_grad_q(k_at_.stage);
+  }
+
+  __device__ __forceinline__ void run_gradient_first() {
+#pragma unroll 1
+    for (int tile = block_.tile_last; tile >= block_.tile_first; --tile) {
+      issue_scores();
+      issue_grad_p();
+      wgmma_wait<1>();  // S, and dQ of the tile before, whose K may go
+      if (tile != block_.tile_last) release(shared_.k_ring.empty[k_at_.stage ^ 1]);
+      make_slopes(tile);
+      wgmma_wait<0>();
+      wgmma_arrived(grad_q_);
+      make_grad_scores();
+      issue_grad_q(k_at_.stage);
+      k_at_.advance();
+    }
+  }
+
+  __device__ __forceinline__ void issue_scores() {
+    shared_.k_ring.full[k_at_.stage].wait(k_at_.parity);
+    issue_row_products<kHeadDim, kQueries, kKeys>(
+        s_,
+        along_columns(shared_.q) + warpgroup_row_ * kPanelRowBytes,
+        along_columns(shared_.k) + k_at_.stage * kBytes);
+  }
+
+  __device__ __forceinline__ void issue_grad_p() {
+    shared_.v_ring.full[v_at_.stage].wait(v_at_.parity);
+    issue_row_products<kHeadDim, kQueries, kKeys>(
+        grad_p_,
+        along_columns(shared_.grad_o) + warpgroup_row_ * kPanelRowBytes,
+        along_columns(shared_.v) + v_at_.stage * kBytes);
+  }
+
+  __device__ __forceinline__ void issue_grad_q(int k_stage) {
+    issue_weighted_sum(grad_q_, grad_s_, along_rows<kKeys>(shared_.k) + k_stage * kBytes);
+  }
+
+  __device__ __forceinline__ void make_slopes(int tile) {
+    wgmma_arrived(s_);
+    const int key0 = tile * kKeys;
+    if (key0 + kKeys - 1 > first_ || key0 < last_lo_) {
+      slopes<true>(s_, rows_, args_.scale, key0);
+    } else {
+      slopes<false>(s_, rows_, args_.scale, key0);
+    }
+  }
+
+  __device__ __forceinline__ void make_grad_scores() {
+    wgmma_arrived(grad_p_);
+    release(shared_.v_ring.empty[v_at_.stage]);
+    v_at_.advance();
+#pragma unroll
+    for (int i = 0; i < kKeys / 2; ++i) s_[i] *= grad_p_[i] - rows_.delta[i / 2 % 2];
+    pack_weights(s_, grad_s_);
+  }
+
+  const Args& args_;
+  const QueryBlock& block_;
+  Shared<kHeadDim>& shared_;
+  const int warpgroup_row_;
+  const int first_;    // query of the warpgroup; may lie past the last token
+  const int last_lo_;  // of its last query
+  RowState rows_;
+  RingPosition<kKStages<kHeadDim>> k_at_;
+  RingPosition<kVStages<kHeadDim>> v_at_;
+  float s_[kKeys / 2];
+  float grad_p_[kKeys / 2];
+  std::uint32_t grad_s_[kKeys / 16][4];
+  float grad_q_[kHeadDim / 2];
+};
 
 template <int kHeadDim>
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
@@ -187,13 +253,15 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     barrier_init_fence();
   }
   __syncthreads();
-  const Block block = this_block<kHeadDim>(args.p);
+  const QueryBlock block = this_query_block<kQueries, kKeys>(args.p.shape, args.p.lo);
   if (warpgroup_index() == 0) {
     release_registers<kProducerRegisters>();
     if (threadIdx.x == 0) produce(maps, block, shared);
   } else {
     claim_registers<kConsumerRegisters>();
-    consume(args, block, shared);
+    Consumer<kHeadDim> consumer(args, block, shared);
+    consumer.run();
+    consumer.store();
   }
 }
 

@@ -1,5 +1,5 @@
-// Attention forward on Hopper. A block owns 128 queries of one head, a consumer warpgroup 64 of
-// them; tiles of K and V stream through rings of two buffers. The softcap bounds the scores, so
+// Attention forward on Hopper. A block owns 64 queries of one head for each of its consumer
+// warpgroups; tiles of K and V stream through rings of buffers. The softcap bounds the scores, so
 // softmax keeps no maximum and O is never rescaled: nothing touches its registers between two
 // products, and O += P V of one tile runs behind the softmax of the next.
 #include "kernels/attention_wgmma.cuh"
@@ -7,15 +7,37 @@
 namespace g2::kernels::detail {
 namespace {
 
-constexpr int kQueries = kConsumers * kWarpgroupRows;
-constexpr int kStages = 2;
+constexpr int kKeys = 64;  // of a tile
+
+// With 128 columns softmax takes as long as the products, and a third consumer hides more of it
+// (573
+// -> 610 TFLOP/s on an H200); 256 columns leave no registers for one.
 template <int kHeadDim>
-constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  // as many as registers and shared memory hold
+struct Plan;
+template <>
+struct Plan<256> {
+  static constexpr int kConsumers = 2;
+  static constexpr int kConsumerRegisters = 240;
+  static constexpr int kProducerRegisters = 24;
+  static constexpr int kStages = 2;
+};
+template <>
+struct Plan<128> {
+  static constexpr int kConsumers = 3;
+  static constexpr int kConsumerRegisters = 160;
+  static constexpr int kProducerRegisters = 32;
+  static constexpr int kStages = 4;
+};
+template <int kHeadDim>
+constexpr int kThreads = (1 + Plan<kHeadDim>::kConsumers) * kWarpgroupThreads;
+template <int kHeadDim>
+constexpr int kQueries = Plan<kHeadDim>::kConsumers* kWarpgroupRows;
 
 template <int kHeadDim>
 struct alignas(1024) Shared {
-  static constexpr int kQueryBytes = kQueries * kHeadDim * 2;
-  static constexpr int kKeyBytes = kKeys<kHeadDim> * kHeadDim * 2;
+  static constexpr int kStages = Plan<kHeadDim>::kStages;
+  static constexpr int kQueryBytes = kQueries<kHeadDim> * kHeadDim * 2;
+  static constexpr int kKeyBytes = kKeys * kHeadDim * 2;
   unsigned char q[kQueryBytes];
   unsigned char k[kStages][kKeyBytes];
   unsigned char v[kStages][kKeyBytes];
@@ -29,39 +51,16 @@ struct Args {
   ScoreScale scale;
 };
 
-// The block's queries [first, last] and its key tiles, walked from `tile_last` down to
-// `tile_first`: tiles with the diagonal come first.
-struct Block {
-  int head;
-  int kv_head;
-  int first;
-  int last;
-  int tile_first;
-  int tile_last;
-};
-
 template <int kHeadDim>
-__device__ Block this_block(const AttentionForward<__nv_bfloat16>& p) {
-  const AttentionShape& s = p.shape;
-  const BlockPlace place = place_longest_first(s.q_heads, Longest::kLastTile);
-  Block b;
-  b.head = place.head;
-  b.kv_head = b.head / (s.q_heads / s.kv_heads);
-  b.first = place.tile * kQueries;
-  b.last = min(b.first + kQueries, static_cast<int>(s.tokens)) - 1;
-  b.tile_first = p.lo[b.first] / kKeys<kHeadDim>;
-  b.tile_last = b.last / kKeys<kHeadDim>;
-  return b;
-}
-
-template <int kHeadDim>
-__device__ void produce(const AttentionMaps& maps, const Block& block, Shared<kHeadDim>& shared) {
+__device__ void produce(const AttentionMaps& maps,
+                        const QueryBlock& block,
+                        Shared<kHeadDim>& shared) {
   constexpr int kBytes = Shared<kHeadDim>::kKeyBytes;
   shared.q_full.arrive_and_expect(Shared<kHeadDim>::kQueryBytes);
   tma_load(shared.q, maps.q, shared.q_full, block.first, block.head);
-  RingPosition<kStages> at;
+  RingPosition<Shared<kHeadDim>::kStages> at;
   for (int tile = block.tile_last; tile >= block.tile_first; --tile) {
-    const int key = tile * kKeys<kHeadDim>;
+    const int key = tile * kKeys;
     shared.k_ring.empty[at.stage].wait(at.parity ^ 1);
     shared.k_ring.full[at.stage].arrive_and_expect(kBytes);
     tma_load(shared.k[at.stage], maps.k, shared.k_ring.full[at.stage], key, block.kv_head);
@@ -79,6 +78,21 @@ struct RowState {
   float total[2];
 };
 
+__device__ __forceinline__ RowState rows_of_lane(const int* lo,
+                                                 const QueryBlock& block,
+                                                 int warpgroup_first) {
+  const int thread = threadIdx.x % kWarpgroupThreads;
+  RowState rows;
+  rows.row = warpgroup_first + thread / 32 * 16 + thread % 32 / 4;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    rows.lo[r] = lo[min(rows.row + 8 * r, block.last)];
+    rows.total[r] = 0;
+  }
+  return rows;
+}
+
+// s: q . k in, unnormalised weights out.
 template <bool kMasked, int kCount>
 __device__ __forceinline__ void softmax(float (&s)[kCount],
                                         RowState& rows,
@@ -102,114 +116,129 @@ __device__ __forceinline__ void softmax(float (&s)[kCount],
   }
 }
 
+// One consumer warpgroup; everything is inlined, so that the accumulators stay in registers.
 template <int kHeadDim>
-__device__ void consume(const Args& args, const Block& block, Shared<kHeadDim>& shared) {
-  constexpr int kTileKeys = kKeys<kHeadDim>;
-  constexpr int kBytes = Shared<kHeadDim>::kKeyBytes;
-  const AttentionForward<__nv_bfloat16>& p = args.p;
-  const int warpgroup_row = (warpgroup_index() - 1) * kWarpgroupRows;
-  const int thread = threadIdx.x % kWarpgroupThreads;
-  const int lane = thread % 32;
-  const int first = block.first + warpgroup_row;  // of the warpgroup; may lie past the last token
-  RowState rows;
-  rows.row = first + thread / 32 * 16 + lane / 4;
+class Consumer {
+ public:
+  __device__ __forceinline__ Consumer(const Args& args,
+                                      const QueryBlock& block,
+                                      Shared<kHeadDim>& shared)
+      : args_(args),
+        block_(block),
+        shared_(shared),
+        warpgroup_row_((warpgroup_index() - 1) * kWarpgroupRows),
+        first_(block.first + warpgroup_row_),
+        last_lo_(args.p.lo[min(first_ + kWarpgroupRows - 1, block.last)]),
+        rows_(rows_of_lane(args.p.lo, block, first_)) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    rows.lo[r] = p.lo[min(rows.row + 8 * r, block.last)];
-    rows.total[r] = 0;
+    for (float& x : o_) x = 0;
   }
-  const int last_lo = p.lo[min(first + kWarpgroupRows - 1, block.last)];
 
-  const MatrixDescriptor q = along_columns(shared.q) + warpgroup_row * kPanelRowBytes;
-  const MatrixDescriptor k = along_columns(shared.k);
-  const MatrixDescriptor v = along_rows<kTileKeys>(shared.v);
-  RingPosition<kStages> k_at, v_at;
-  float o[kHeadDim / 2];
-#pragma unroll
-  for (float& x : o) x = 0;
-  float s[kTileKeys / 2];
-  std::uint32_t weights[kTileKeys / 16][4];
-
-  const auto issue_scores = [&] {
-    shared.k_ring.full[k_at.stage].wait(k_at.parity);
-    issue_row_products<kHeadDim, kQueries, kTileKeys>(s, q, k + k_at.stage * kBytes);
-  };
-  const auto scores_arrived = [&] {
-    wgmma_arrived(s);
-    if (thread == 0) shared.k_ring.empty[k_at.stage].arrive();
-    k_at.advance();
-  };
-  const auto issue_output = [&] {
-    shared.v_ring.full[v_at.stage].wait(v_at.parity);
-    issue_weighted_sum(o, weights, v + v_at.stage * kBytes);
-  };
-  const auto softmax_of = [&](int tile) {
-    const int key0 = tile * kTileKeys;
-    if (key0 + kTileKeys - 1 > first || key0 < last_lo) {
-      softmax<true>(s, rows, args.scale, key0);
-    } else {
-      softmax<false>(s, rows, args.scale, key0);
-    }
-  };
-
-  shared.q_full.wait(0);
-  issue_scores();
-  wgmma_wait<0>();
-  scores_arrived();
-  softmax_of(block.tile_last);
-  pack_weights(s, weights);
-#pragma unroll 1
-  for (int tile = block.tile_last - 1; tile >= block.tile_first; --tile) {
+  __device__ __forceinline__ void run() {
+    shared_.q_full.wait(0);
     issue_scores();
-    issue_output();
-    wgmma_wait<1>();
-    scores_arrived();
-    softmax_of(tile);
     wgmma_wait<0>();
-    wgmma_arrived(o);
-    if (thread == 0) shared.v_ring.empty[v_at.stage].arrive();
-    v_at.advance();
-    pack_weights(s, weights);  // not before P V has read the previous ones
+    make_weights(block_.tile_last);
+    pack_weights(s_, weights_);
+#pragma unroll 1
+    for (int tile = block_.tile_last - 1; tile >= block_.tile_first; --tile) {
+      issue_scores();
+      issue_output();
+      wgmma_wait<1>();
+      make_weights(tile);
+      wgmma_wait<0>();
+      wgmma_arrived(o_);
+      release(shared_.v_ring.empty[v_at_.stage]);
+      v_at_.advance();
+      pack_weights(s_, weights_);  // not before P V has read the previous ones
+    }
+    issue_output();
+    wgmma_wait<0>();
+    wgmma_arrived(o_);
   }
-  issue_output();
-  wgmma_wait<0>();
-  wgmma_arrived(o);
 
-  float inverse[2];
+  __device__ __forceinline__ void store() {
+    const AttentionForward<__nv_bfloat16>& p = args_.p;
+    float inverse[2];
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const float total = quad_sum(rows.total[r]);
-    inverse[r] = 1 / total;
-    const int row = rows.row + 8 * r;
-    if (lane % 4 == 0 && row <= block.last) {
-      p.lse[block.head * p.shape.tokens + row] = log2f(total);
+    for (int r = 0; r < 2; ++r) {
+      const float total = quad_sum(rows_.total[r]);
+      inverse[r] = 1 / total;
+      const int row = rows_.row + 8 * r;
+      if (threadIdx.x % 4 == 0 && row <= block_.last) {
+        p.lse[block_.head * p.shape.tokens + row] = log2f(total);
+      }
+    }
+    const std::int64_t pitch = std::int64_t{p.shape.q_heads} * kHeadDim;
+    __nv_bfloat16* out = p.o + rows_.row * pitch + block_.head * kHeadDim;
+    store_accumulator(o_, inverse, out, pitch, block_.last + 1 - rows_.row);
+  }
+
+ private:
+  static constexpr int kBytes = Shared<kHeadDim>::kKeyBytes;
+  using Position = RingPosition<Shared<kHeadDim>::kStages>;
+
+  __device__ __forceinline__ void issue_scores() {
+    shared_.k_ring.full[k_at_.stage].wait(k_at_.parity);
+    issue_row_products<kHeadDim, kQueries<kHeadDim>, kKeys>(
+        s_,
+        along_columns(shared_.q) + warpgroup_row_ * kPanelRowBytes,
+        along_columns(shared_.k) + k_at_.stage * kBytes);
+  }
+
+  __device__ __forceinline__ void issue_output() {
+    shared_.v_ring.full[v_at_.stage].wait(v_at_.parity);
+    issue_weighted_sum(o_, weights_, along_rows<kKeys>(shared_.v) + v_at_.stage * kBytes);
+  }
+
+  __device__ __forceinline__ void make_weights(int tile) {
+    wgmma_arrived(s_);
+    release(shared_.k_ring.empty[k_at_.stage]);
+    k_at_.advance();
+    const int key0 = tile * kKeys;
+    if (key0 + kKeys - 1 > first_ || key0 < last_lo_) {
+      softmax<true>(s_, rows_, args_.scale, key0);
+    } else {
+      softmax<false>(s_, rows_, args_.scale, key0);
     }
   }
-  const std::int64_t pitch = std::int64_t{p.shape.q_heads} * kHeadDim;
-  __nv_bfloat16* out = p.o + rows.row * pitch + block.head * kHeadDim;
-  store_accumulator(o, inverse, out, pitch, block.last + 1 - rows.row);
-}
+
+  const Args& args_;
+  const QueryBlock& block_;
+  Shared<kHeadDim>& shared_;
+  const int warpgroup_row_;
+  const int first_;    // query of the warpgroup; may lie past the last token
+  const int last_lo_;  // of its last query
+  RowState rows_;
+  Position k_at_;
+  Position v_at_;
+  float s_[kKeys / 2];
+  std::uint32_t weights_[kKeys / 16][4];
+  float o_[kHeadDim / 2];
+};
 
 template <int kHeadDim>
-__global__ void __launch_bounds__(kWgmmaThreads, 1)
+__global__ void __launch_bounds__(kThreads<kHeadDim>, 1)
     attention_forward_wgmma_kernel(const __grid_constant__ AttentionMaps maps,
                                    const __grid_constant__ Args args) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<Shared<kHeadDim>*>(shared_bytes);
   if (threadIdx.x == 0) {
     shared.q_full.init(1);
-    shared.k_ring.init(1, kConsumers);
-    shared.v_ring.init(1, kConsumers);
+    shared.k_ring.init(1, Plan<kHeadDim>::kConsumers);
+    shared.v_ring.init(1, Plan<kHeadDim>::kConsumers);
     barrier_init_fence();
   }
   __syncthreads();
-  const Block block = this_block<kHeadDim>(args.p);
+  const QueryBlock block = this_query_block<kQueries<kHeadDim>, kKeys>(args.p.shape, args.p.lo);
   if (warpgroup_index() == 0) {
-    release_registers<kProducerRegisters>();
+    release_registers<Plan<kHeadDim>::kProducerRegisters>();
     if (threadIdx.x == 0) produce(maps, block, shared);
   } else {
-    claim_registers<kConsumerRegisters>();
-    consume(args, block, shared);
+    claim_registers<Plan<kHeadDim>::kConsumerRegisters>();
+    Consumer<kHeadDim> consumer(args, block, shared);
+    consumer.run();
+    consumer.store();
   }
 }
 
@@ -218,12 +247,12 @@ cudaError_t launch(const AttentionForward<__nv_bfloat16>& p, cudaStream_t stream
   const auto kernel = attention_forward_wgmma_kernel<kHeadDim>;
   constexpr int kBytes = sizeof(Shared<kHeadDim>);
   AttentionMaps maps = {};
-  cudaError_t error = encode_qkv_maps(p.shape, p.qkv, kQueries, kKeys<kHeadDim>, &maps);
+  cudaError_t error = encode_qkv_maps(p.shape, p.qkv, kQueries<kHeadDim>, kKeys, &maps);
   if (error != cudaSuccess) return error;
   error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
-  const int blocks = ceil_div(p.shape.tokens, kQueries) * p.shape.q_heads;
-  kernel<<<blocks, kWgmmaThreads, kBytes, stream>>>(maps, {p, score_scale(p.shape)});
+  const int blocks = ceil_div(p.shape.tokens, kQueries<kHeadDim>) * p.shape.q_heads;
+  kernel<<<blocks, kThreads<kHeadDim>, kBytes, stream>>>(maps, {p, score_scale(p.shape)});
   return cudaGetLastError();
 }
 
