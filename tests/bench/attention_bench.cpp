@@ -1,6 +1,8 @@
 // Speed of the GPU attention paths on the shapes of the shipped models.
 //
-//   attention_bench [--json FILE]
+//   attention_bench [--only TEXT] [--json FILE]
+//
+// --only keeps the lines whose "shape path" begins with TEXT, as in "2B" or "27B global wgmma".
 //
 // Prints, for each shape and path, milliseconds (median), TFLOP/s and the share of the floor: the
 // time of the same products at the rate the GPU's own matrix library sustains.
@@ -125,50 +127,74 @@ double median_ms(const std::function<void()>& launch) {
   return (ms[kRepeats / 2 - 1] + ms[kRepeats / 2]) / 2;
 }
 
-nlohmann::json measure(const Case& c) {
-  const std::size_t o_size = std::size_t(c.tokens) * c.q_heads * c.head_dim;
-  const std::size_t qkv_size = o_size + 2 * std::size_t(c.tokens) * c.kv_heads * c.head_dim;
-  const std::size_t rows = std::size_t(c.tokens) * c.q_heads;
-  const DeviceArray<__nv_bfloat16> qkv(qkv_size), grad_qkv(qkv_size), o(o_size), grad_o(o_size);
-  const DeviceArray<float> lse(rows), delta(rows);
-  const DeviceArray<int> lo(c.tokens), hi(c.tokens);
-  std::vector<int> host_lo(c.tokens), host_hi(c.tokens);
-  double pairs = 0;
-  for (int i = 0; i < c.tokens; ++i) {
-    host_lo[i] = c.window > 0 ? std::max(0, i - c.window + 1) : 0;
-    host_hi[i] = c.window > 0 ? std::min(c.tokens, i + c.window) - 1 : c.tokens - 1;
-    pairs += i - host_lo[i] + 1;
+// A case's arrays on the device, filled, and the argument structs over them.
+class Problem {
+ public:
+  explicit Problem(const Case& c)
+      : shape_{c.tokens,
+               c.q_heads,
+               c.kv_heads,
+               c.head_dim,
+               c.head_dim == 256 ? 1.0f / 16 : 1.0f / 12,
+               50},
+        o_size_(std::size_t(c.tokens) * c.q_heads * c.head_dim),
+        qkv_size_(o_size_ + 2 * std::size_t(c.tokens) * c.kv_heads * c.head_dim) {
+    std::vector<int> lo(c.tokens), hi(c.tokens);
+    for (int i = 0; i < c.tokens; ++i) {
+      lo[i] = c.window > 0 ? std::max(0, i - c.window + 1) : 0;
+      hi[i] = c.window > 0 ? std::min(c.tokens, i + c.window) - 1 : c.tokens - 1;
+      pairs_ += i - lo[i] + 1;
+    }
+    const auto upload = [](auto* to, const auto& from) {
+      check(cudaMemcpy(to, from.data(), from.size() * sizeof(from[0]), cudaMemcpyHostToDevice));
+    };
+    upload(qkv_.get(), normal_values(qkv_size_, 1));
+    upload(grad_o_.get(), normal_values(o_size_, 2));
+    upload(lo_.get(), lo);
+    upload(hi_.get(), hi);
   }
-  const auto upload = [](auto* to, const auto& from) {
-    check(cudaMemcpy(to, from.data(), from.size() * sizeof(from[0]), cudaMemcpyHostToDevice));
-  };
-  upload(qkv.get(), normal_values(qkv_size, 1));
-  upload(grad_o.get(), normal_values(o_size, 2));
-  upload(lo.get(), host_lo);
-  upload(hi.get(), host_hi);
 
-  const g2::kernels::AttentionShape shape{
-      c.tokens, c.q_heads, c.kv_heads, c.head_dim, c.head_dim == 256 ? 1.0f / 16 : 1.0f / 12, 50};
-  const double forward_ms = median_ms([&] {
-    check(g2::kernels::attention_forward<__nv_bfloat16>(
-        {shape, qkv.get(), lo.get(), o.get(), lse.get()}, c.path, nullptr));
-  });
-  const g2::kernels::AttentionBackward<__nv_bfloat16> backward{shape,
-                                                               qkv.get(),
-                                                               o.get(),
-                                                               lse.get(),
-                                                               grad_o.get(),
-                                                               lo.get(),
-                                                               hi.get(),
-                                                               grad_qkv.get(),
-                                                               delta.get()};
+  g2::kernels::AttentionForward<__nv_bfloat16> forward() const {
+    return {shape_, qkv_.get(), lo_.get(), o_.get(), lse_.get()};
+  }
+  g2::kernels::AttentionBackward<__nv_bfloat16> backward() const {
+    return {shape_,
+            qkv_.get(),
+            o_.get(),
+            lse_.get(),
+            grad_o_.get(),
+            lo_.get(),
+            hi_.get(),
+            grad_qkv_.get(),
+            delta_.get()};
+  }
+  double product_flops() const { return 2.0 * shape_.head_dim * shape_.q_heads * pairs_; }
+  double delta_bytes() const { return 4.0 * double(o_size_) + 4.0 * double(rows()); }
+
+ private:
+  std::size_t rows() const { return std::size_t(shape_.tokens) * shape_.q_heads; }
+
+  g2::kernels::AttentionShape shape_;
+  std::size_t o_size_, qkv_size_;
+  double pairs_ = 0;
+  DeviceArray<__nv_bfloat16> qkv_{qkv_size_}, grad_qkv_{qkv_size_}, o_{o_size_}, grad_o_{o_size_};
+  DeviceArray<float> lse_{rows()}, delta_{rows()};
+  DeviceArray<int> lo_{std::size_t(shape_.tokens)}, hi_{std::size_t(shape_.tokens)};
+};
+
+nlohmann::json measure(const Case& c) {
+  const Problem problem(c);
+  const auto forward = problem.forward();
+  const auto backward = problem.backward();
+  const BackwardParts parts = parts_of(c.path);
+  const double forward_ms =
+      median_ms([&] { check(g2::kernels::attention_forward(forward, c.path, nullptr)); });
   const double backward_ms =
       median_ms([&] { check(g2::kernels::attention_backward(backward, c.path, nullptr)); });
-  const BackwardParts parts = parts_of(c.path);
   const double delta_ms = median_ms([&] { check(detail::attention_delta(backward, nullptr)); });
   const double dq_ms = median_ms([&] { check(parts.dq(backward, nullptr)); });
   const double dkdv_ms = median_ms([&] { check(parts.dkdv(backward, nullptr)); });
-  const double product = 2.0 * c.head_dim * c.q_heads * pairs;  // FLOPs of q k^T
+
   nlohmann::json result = {{"shape", c.name},
                            {"path", name_of(c.path)},
                            {"tokens", c.tokens},
@@ -176,36 +202,32 @@ nlohmann::json measure(const Case& c) {
                            {"kv_heads", c.kv_heads},
                            {"head_dim", c.head_dim},
                            {"window", c.window}};
-  for (const auto& [name, ms, products] : {std::tuple{"forward", forward_ms, 2},
+  const auto start_line = [&](const char* part, double ms) {
+    std::printf("%-11s %-6s N %-5d h %-4d W %-5d %-9s %9.4f ms ",
+                c.name,
+                name_of(c.path),
+                c.tokens,
+                c.head_dim,
+                c.window,
+                part,
+                ms);
+  };
+  for (const auto& [part, ms, products] : {std::tuple{"forward", forward_ms, 2},
                                            {"backward", backward_ms, 5},
                                            {"dq", dq_ms, 3},
                                            {"dkdv", dkdv_ms, 4}}) {
-    const double floor_ms = products * product / kSustainedFlops * 1e3;
-    result[name] = {{"ms", ms},
-                    {"tflops", products * product / ms * 1e-9},
-                    {"floor_ms", floor_ms},
-                    {"of_floor", floor_ms / ms}};
-    std::printf("%-11s %-6s h %-4d W %-5d %-9s %9.4f ms %7.1f TFLOP/s  floor %8.4f ms  %5.1f %%\n",
-                c.name,
-                name_of(c.path),
-                c.head_dim,
-                c.window,
-                name,
-                ms,
-                products * product / ms * 1e-9,
-                floor_ms,
-                100 * floor_ms / ms);
+    const double flops = products * problem.product_flops();
+    const double tflops = flops / ms * 1e-9;
+    const double floor_ms = flops / kSustainedFlops * 1e3;
+    result[part] = {
+        {"ms", ms}, {"tflops", tflops}, {"floor_ms", floor_ms}, {"of_floor", floor_ms / ms}};
+    start_line(part, ms);
+    std::printf("%7.1f TFLOP/s  floor %8.4f ms  %5.1f %%\n", tflops, floor_ms, 100 * floor_ms / ms);
   }
-  const double delta_bytes = 4.0 * double(o_size) + 4.0 * double(rows);
-  result["delta"] = {{"ms", delta_ms}, {"tb_per_s", delta_bytes / delta_ms * 1e-9}};
-  std::printf("%-11s %-6s h %-4d W %-5d %-9s %9.4f ms %7.2f TB/s\n",
-              c.name,
-              name_of(c.path),
-              c.head_dim,
-              c.window,
-              "delta",
-              delta_ms,
-              delta_bytes / delta_ms * 1e-9);
+  const double tb_per_s = problem.delta_bytes() / delta_ms * 1e-9;
+  result["delta"] = {{"ms", delta_ms}, {"tb_per_s", tb_per_s}};
+  start_line("delta", delta_ms);
+  std::printf("%7.2f TB/s\n", tb_per_s);
   std::fflush(stdout);
   return result;
 }
@@ -224,21 +246,39 @@ std::string card_state() {
   return has_line ? std::string(line, std::strcspn(line, "\n")) : std::string();
 }
 
+struct Options {
+  std::string only;
+  std::string json;
+};
+
+bool parse(int argc, char** argv, Options& options) {
+  for (int i = 1; i < argc; i += 2) {
+    const bool is_only = std::strcmp(argv[i], "--only") == 0;
+    const bool is_json = std::strcmp(argv[i], "--json") == 0;
+    if (i + 1 == argc || (!is_only && !is_json)) return false;
+    (is_only ? options.only : options.json) = argv[i + 1];
+  }
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool writes_json = argc == 3 && std::strcmp(argv[1], "--json") == 0;
-  if (argc != 1 && !writes_json) {
-    std::fprintf(stderr, "usage: attention_bench [--json FILE]\n");
+  Options options;
+  if (!parse(argc, argv, options)) {
+    std::fprintf(stderr, "usage: attention_bench [--only TEXT] [--json FILE]\n");
     return 2;
   }
   try {
     nlohmann::json report = {{"before", card_state()}, {"results", nlohmann::json::array()}};
     std::printf("before: %s\n", report["before"].get<std::string>().c_str());
-    for (const Case& c : kCases) report["results"].push_back(measure(c));
+    for (const Case& c : kCases) {
+      const std::string name = std::string(c.name) + " " + name_of(c.path);
+      if (name.starts_with(options.only)) report["results"].push_back(measure(c));
+    }
     report["after"] = card_state();
     std::printf("after:  %s\n", report["after"].get<std::string>().c_str());
-    if (writes_json) std::ofstream(argv[2]) << report.dump(2) << '\n';
+    if (!options.json.empty()) std::ofstream(options.json) << report.dump(2) << '\n';
   } catch (const std::exception& e) {
     std::fprintf(stderr, "attention_bench: %s\n", e.what());
     return 1;
