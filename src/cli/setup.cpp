@@ -50,8 +50,9 @@ data::Dataset open_data(const config::RunConfig& config,
                         const tokenizer::Tokenizer& tokenizer,
                         base::ThreadPool& pool) {
   check_vocabulary(model, tokenizer);
-  return data::open_dataset(
-      train::dataset_options(config, tokenizer.special().pad), tokenizer, pool);
+  data::DatasetOptions options = train::dataset_options(config, tokenizer.special().pad);
+  options.vocab_size = model.vocab_size;
+  return data::open_dataset(options, tokenizer, pool);
 }
 
 void apply_log_settings(const config::LogSettings& settings) {

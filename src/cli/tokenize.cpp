@@ -1,11 +1,12 @@
 // gemma2_train tokenize: text to a token file.
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
-#include "base/progress.h"
 #include "base/stop_signal.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -19,6 +20,28 @@ namespace {
 
 using base::cat;
 
+constexpr std::int64_t kMostThreads = 4096;
+
+// A piece on one line: line ends and other control characters as C writes them.
+std::string printable(const std::string& piece) {
+  std::string text;
+  for (const char c : piece) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      text += "\\n";
+    } else if (c == '\t') {
+      text += "\\t";
+    } else if (byte < 0x20 || byte == 0x7F) {
+      std::array<char, 5> code{};
+      std::snprintf(code.data(), code.size(), "\\x%02X", byte);
+      text += code.data();
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
 // The first documents as pieces and ids, to see what training will see.
 void show(const std::string& path, const tokenizer::Tokenizer& tokenizer, std::int64_t documents) {
   const data::TokenFile file(path);
@@ -26,7 +49,8 @@ void show(const std::string& path, const tokenizer::Tokenizer& tokenizer, std::i
     std::vector<std::int32_t> ids(static_cast<std::size_t>(file.document_tokens(d)));
     file.read(file.document_begin(d), ids);
     std::printf("document %lld, %zu tokens:\n", static_cast<long long>(d), ids.size());
-    for (const std::int32_t id : ids) std::printf(" %s(%d)", tokenizer.piece(id).c_str(), id);
+    for (const std::int32_t id : ids)
+      std::printf(" %s(%d)", printable(tokenizer.piece(id)).c_str(), id);
     std::puts("");
   }
 }
@@ -37,6 +61,10 @@ int import_raw(const std::vector<std::string>& inputs,
                std::int64_t bos) {
   if (inputs.size() != 1 || !vocab || *vocab < 1) {
     throw base::UsageError("--raw-u32 takes one input file, and --vocab-size N");
+  }
+  if (bos < 0 || bos >= *vocab) {
+    throw base::UsageError(
+        cat("--bos is ", bos, ", must be an id of the vocabulary: 0 to ", *vocab - 1));
   }
   data::import_raw_u32(
       inputs[0], output, static_cast<std::uint64_t>(*vocab), static_cast<std::int32_t>(bos));
@@ -81,22 +109,15 @@ int tokenize(Args args) {
   options.add("--bos", bos, "BOS id of --raw-u32");
   if (!options.parse(args)) return base::kOk;
   if (raw) return import_raw(inputs, output, vocab, bos);
+  if (threads < 0 || threads > kMostThreads) {
+    throw base::UsageError(cat("--threads is ", threads, ", must be from 0 to ", kMostThreads));
+  }
 
   base::install_stop_handlers();
   const auto tokenizer = tokenizer::open_tokenizer(spec);
   base::ThreadPool pool(static_cast<int>(threads));
-  base::ProgressBar bar("tokenizing", "MiB", 0);
-  const data::TokenizeReport report = data::tokenize_files(
-      data::expand_inputs(inputs, data::Inputs::kText),
-      documents,
-      *tokenizer,
-      output,
-      pool,
-      [&](std::uintmax_t done, std::uintmax_t total) {
-        if (base::stop_requested())
-          throw base::Interrupted(cat(output, ": stopped; nothing was written"));
-        bar.update(static_cast<double>(done >> 20), cat("of ", total >> 20));
-      });
+  const data::TokenizeReport report = data::tokenize_with_bar(
+      data::expand_inputs(inputs, data::Inputs::kText), documents, *tokenizer, output, pool);
   std::printf("%s: %lld documents, %lld tokens, %.2f bytes a token\n",
               output.c_str(),
               static_cast<long long>(report.documents),

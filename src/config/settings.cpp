@@ -166,7 +166,7 @@ constexpr Setting kSettings[] = {
     row<&DataSettings::validation>("data.validation", kFraction, "Share of the documents held out for validation, or the validation data."),
     row<&DataSettings::seq_len>("data.seq_len", {.low = 2, .high = 1048576}, "Row length, tokens."),
     row<&DataSettings::tokenizer>("data.tokenizer", kAny, "\"byte\", a SentencePiece .model, or a folder with tokenizer.model."),
-    row<&DataSettings::packing>("data.packing", kAny, "stream: rows are cut from all documents on end. documents: the same rows, but attention and positions stay inside each document."),
+    row<&DataSettings::packing>("data.packing", kAny, "stream: rows are cut from the documents end on end, and attention crosses them. documents: whole documents are packed into rows, and attention and positions stay inside each."),
     row<&DataSettings::text_key>("data.text_key", kAny, "Key of the text in a JSON Lines object."),
     row<&DataSettings::shuffle>("data.shuffle", kAny, "Whether each epoch has an order of its own, fixed by run.seed."),
     row<&DataSettings::skip_bad>("data.skip_bad", kAny, "Whether documents that cannot be read are skipped and counted; otherwise the first one stops the run."),

@@ -1,17 +1,15 @@
 #include "data/dataset.h"
 
 #include <algorithm>
-#include <map>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/philox.h"
-#include "base/progress.h"
-#include "base/stop_signal.h"
 #include "base/text.h"
+#include "data/documents_hash.h"
 #include "data/inputs.h"
-#include "data/tokenize_files.h"
+#include "data/token_cache.h"
 
 namespace g2::data {
 namespace {
@@ -22,51 +20,11 @@ using tokenizer::Tokenizer;
 
 constexpr std::uint32_t kSplitStream = 0xFFFFFFFF;  // apart from every epoch's shuffle
 
-std::string cache_key(const std::vector<fs::path>& files,
-                      const DocumentOptions& options,
-                      const Tokenizer& tokenizer) {
-  std::string text = cat(base::hex64(tokenizer.vocabulary_hash()),
-                         "\n",
-                         options.text_key,
-                         "\n",
-                         options.skip_bad,
-                         "\n");
-  for (const fs::path& file : files) {
-    text += cat(fs::absolute(file).string(),
-                "\n",
-                fs::file_size(file),
-                "\n",
-                fs::last_write_time(file).time_since_epoch().count(),
-                "\n");
-  }
-  return base::hex64(base::hash64(text));
-}
-
-// The token file of text files: from the cache, or made now.
-fs::path tokenised(const std::vector<fs::path>& files,
-                   const DatasetOptions& options,
-                   const Tokenizer& tokenizer,
-                   base::ThreadPool& pool,
-                   SkipReport& skipped) {
-  const fs::path cached =
-      options.cache_folder / (cache_key(files, options.documents, tokenizer) + ".tok");
-  if (fs::exists(cached)) return cached;
-  std::error_code failure;
-  fs::create_directories(options.cache_folder, failure);
-  if (failure)
-    throw base::FolderError(
-        cat(options.cache_folder.string(), ": cannot create: ", failure.message()));
-  base::ProgressBar bar("tokenizing", "MiB", 0);
-  const TokenizeReport report = tokenize_files(
-      files, options.documents, tokenizer, cached, pool, [&](std::uintmax_t done, std::uintmax_t) {
-        if (base::stop_requested()) throw base::Interrupted("stopped while tokenizing");
-        bar.update(static_cast<double>(done) / (1 << 20));
-      });
-  add(skipped, report.skipped);
-  return cached;
-}
-
-void check_vocabulary(const fs::path& path, const TokenFile& file, const Tokenizer& tokenizer) {
+// A raw import has no vocabulary hash: the number of its ids is all that can be checked.
+void check_vocabulary(const fs::path& path,
+                      const TokenFile& file,
+                      const Tokenizer& tokenizer,
+                      std::int64_t model_vocab_size) {
   const TokenFileInfo& info = file.info();
   if (info.vocabulary_hash != 0 && info.vocabulary_hash != tokenizer.vocabulary_hash()) {
     throw base::DataError(cat(path.string(),
@@ -78,29 +36,60 @@ void check_vocabulary(const fs::path& path, const TokenFile& file, const Tokeniz
                               base::hex64(tokenizer.vocabulary_hash()),
                               "; use the same tokenizer or tokenize again"));
   }
+  const std::int64_t most = model_vocab_size > 0 ? model_vocab_size : tokenizer.vocab_size();
+  if (info.vocab_size > static_cast<std::uint64_t>(most)) {
+    throw base::DataError(cat(path.string(),
+                              ": made for ",
+                              info.vocab_size,
+                              " ids, the model has ",
+                              most,
+                              " (model.vocab_size); use the model's tokenizer"));
+  }
 }
 
-std::vector<Samples::Document> documents_of(const std::vector<std::string>& entries,
+// All documents of token files, then those of text files.
+std::vector<Samples::Document> documents_of(const std::vector<fs::path>& inputs,
                                             const DatasetOptions& options,
                                             const Tokenizer& tokenizer,
                                             base::ThreadPool& pool,
                                             Dataset& dataset) {
-  std::vector<fs::path> token_files;
+  std::vector<std::shared_ptr<const TokenFile>> token_files;
   std::vector<fs::path> text_files;
-  for (const fs::path& file : expand_inputs(entries, Inputs::kTextAndTokenFiles)) {
-    (is_token_file(file) ? token_files : text_files).push_back(file);
+  for (const fs::path& path : inputs) {
+    if (is_token_file(path)) {
+      token_files.push_back(std::make_shared<const TokenFile>(path));
+      check_vocabulary(path, *token_files.back(), tokenizer, options.vocab_size);
+    } else {
+      text_files.push_back(path);
+    }
   }
   if (!text_files.empty()) {
-    token_files.push_back(tokenised(text_files, options, tokenizer, pool, dataset.skipped));
+    const CachedTokens made =
+        cached_tokens(text_files, options.documents, tokenizer, options.cache_folder, pool);
+    token_files.push_back(made.file);
+    add(dataset.skipped, made.skipped);
   }
   std::vector<Samples::Document> documents;
-  for (const fs::path& path : token_files) {
-    const auto file = std::make_shared<const TokenFile>(path);
-    check_vocabulary(path, *file, tokenizer);
+  for (const auto& file : token_files) {
     if (file->info().vocabulary_hash == 0) dataset.token_bytes.clear();
     for (std::int64_t d = 0; d < file->documents(); ++d) documents.push_back({file, d});
   }
   return documents;
+}
+
+void warn_of_shared_files(const std::vector<fs::path>& train,
+                          const std::vector<fs::path>& validation) {
+  for (const fs::path& path : validation) {
+    const bool shared = std::any_of(train.begin(), train.end(), [&](const fs::path& other) {
+      std::error_code ignored;
+      return fs::equivalent(path, other, ignored);
+    });
+    if (shared) {
+      base::log_warning(cat(path.string(),
+                            ": is training and validation data: the validation loss will say "
+                            "little about other text"));
+    }
+  }
 }
 
 struct Split {
@@ -133,17 +122,6 @@ Split split_documents(std::vector<Samples::Document> documents,
   return split;
 }
 
-std::uint64_t data_hash(const std::vector<Samples::Document>& documents, std::uint64_t seed) {
-  std::uint64_t hash = seed;
-  std::vector<std::int32_t> ids;
-  for (const Samples::Document& d : documents) {
-    ids.resize(static_cast<std::size_t>(d.file->document_tokens(d.index)));
-    d.file->read(d.file->document_begin(d.index), ids);
-    hash = base::hash64(ids.data(), ids.size() * sizeof(ids[0]), hash + 1);
-  }
-  return hash;
-}
-
 std::unique_ptr<Samples> samples_of(std::vector<Samples::Document> documents,
                                     const SampleOptions& options,
                                     const char* part) {
@@ -172,15 +150,18 @@ Dataset open_dataset(const DatasetOptions& options,
     dataset.token_bytes[id] =
         static_cast<std::int32_t>(tokenizer.token_bytes(static_cast<std::int32_t>(id)).size());
   }
+  const std::vector<fs::path> train = expand_inputs(options.train, Inputs::kTextAndTokenFiles);
   Split split;
-  split.train = documents_of(options.train, options, tokenizer, pool, dataset);
+  split.train = documents_of(train, options, tokenizer, pool, dataset);
   if (options.validation.empty()) {
     split =
         split_documents(std::move(split.train), options.validation_fraction, options.samples.seed);
   } else {
-    split.validation = documents_of(options.validation, options, tokenizer, pool, dataset);
+    const auto validation = expand_inputs(options.validation, Inputs::kTextAndTokenFiles);
+    warn_of_shared_files(train, validation);
+    split.validation = documents_of(validation, options, tokenizer, pool, dataset);
   }
-  dataset.hash = data_hash(split.validation, data_hash(split.train, 0));
+  dataset.hash = documents_hash(split.validation, documents_hash(split.train, 0));
   dataset.train = samples_of(std::move(split.train), options.samples, "data.train");
   SampleOptions in_order = options.samples;
   in_order.shuffle = false;

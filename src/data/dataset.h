@@ -22,6 +22,7 @@ struct DatasetOptions {
   DocumentOptions documents;
   SampleOptions samples;
   std::filesystem::path cache_folder;  // tokenised text is kept here as token files
+  std::int64_t vocab_size = 0;         // of the model: ids must be below it; 0: the tokenizer's
 };
 
 struct Dataset {
@@ -35,11 +36,10 @@ struct Dataset {
       0;  // of tokens, documents and split: two runs with equal hashes see equal data
 };
 
-// Text is tokenised into the cache once and found there again by a key of its files (path, size,
-// modification time) and the tokenizer. Token files must have the tokenizer's vocabulary hash (or
-// none). With a fraction, a document goes to validation by a random number of its own index: which
-// ones depends on the seed, not on how many follow; there is always at least one on either side.
-// Throws UsageError, DataError or IoError in one line.
+// Text is tokenised into the cache folder once (data/token_cache.h). Token files must have the
+// tokenizer's vocabulary hash (or none). With a fraction, a document goes to validation by a random
+// number of its own index: which ones depends on the seed, not on how many follow; there is always
+// at least one on either side. Throws UsageError, DataError or IoError in one line.
 Dataset open_dataset(const DatasetOptions& options,
                      const tokenizer::Tokenizer& tokenizer,
                      base::ThreadPool& pool);

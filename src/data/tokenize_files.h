@@ -19,15 +19,23 @@ struct TokenizeReport {
   SkipReport skipped;
 };
 
+// Called with the bytes read so far and in all: first with 0, then now and then. May throw to stop.
+using TokenizeProgress = std::function<void(std::uintmax_t done, std::uintmax_t total)>;
+
 // Writes BOS, text, EOS of every document of `files` to `output`, in order, whatever the thread
-// count. `on_progress(bytes read, bytes in all)` is called now and then and may throw to stop:
-// then, as after any error, no output is left. Throws DataError when no document was usable.
-TokenizeReport tokenize_files(
-    const std::vector<std::filesystem::path>& files,
-    const DocumentOptions& options,
-    const tokenizer::Tokenizer& tokenizer,
-    const std::filesystem::path& output,
-    base::ThreadPool& pool,
-    const std::function<void(std::uintmax_t, std::uintmax_t)>& on_progress);
+// count. After any error no output is left. Throws DataError when no document was usable.
+TokenizeReport tokenize_files(const std::vector<std::filesystem::path>& files,
+                              const DocumentOptions& options,
+                              const tokenizer::Tokenizer& tokenizer,
+                              const std::filesystem::path& output,
+                              base::ThreadPool& pool,
+                              const TokenizeProgress& on_progress);
+
+// The same with a progress bar; a stop signal ends it with Interrupted.
+TokenizeReport tokenize_with_bar(const std::vector<std::filesystem::path>& files,
+                                 const DocumentOptions& options,
+                                 const tokenizer::Tokenizer& tokenizer,
+                                 const std::filesystem::path& output,
+                                 base::ThreadPool& pool);
 
 }  // namespace g2::data

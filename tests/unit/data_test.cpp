@@ -2,11 +2,13 @@
 // positions running on in packed rows, another vocabulary's tokens, skip counts lost.
 #include <gmock/gmock.h>
 
+#include <random>
 #include <set>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "data/dataset.h"
+#include "data/documents_hash.h"
 #include "data/permutation.h"
 #include "tests/support/support.h"
 
@@ -39,7 +41,7 @@ TEST(Permutation, IsABijectionThatChangesWithEpochAndSeed) {
 // Documents 2 a.. 1 of the given numbers of tokens, BOS and EOS included.
 std::vector<Samples::Document> documents(const TempFolder& folder,
                                          const std::vector<int>& lengths) {
-  TokenFileWriter writer(folder / "s.tok", {1000, 0});
+  TokenFileWriter writer(folder / "s.tok", {10000, 0});
   std::int32_t next = 10;
   for (const int length : lengths) {
     std::vector<std::int32_t> ids{2};
@@ -85,6 +87,41 @@ TEST(Samples, PackedRowsKeepDocumentsApart) {
   EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 0, 0, 1, 0, 1, 2, 3, 4, 5));
   EXPECT_THAT(batch.lo, ElementsAre(0, 0, 0, 3, 4, 4, 6, 6, 6, 6, 6, 6));
   EXPECT_EQ(batch.valid_targets, 12);
+}
+
+// Each packed piece must be what a batch of that piece alone would hold, and all pieces together
+// the documents, each token predicted once.
+TEST(Samples, PackedPiecesAreTheDocumentsApart) {
+  const TempFolder folder;
+  std::mt19937 rng(4);
+  std::vector<int> lengths(60);
+  for (int& length : lengths) length = 3 + static_cast<int>(rng() % 25);
+  const Samples samples(documents(folder, lengths),
+                        {.seq_len = 12, .packing = Packing::kDocuments, .seed = 8});
+  Batch batch;
+  samples.fill(0, samples.size(), batch);
+  std::set<std::vector<std::int32_t>> found;
+  std::int64_t predicted = 0;
+  for (std::size_t i = 0; i < batch.ids.size();) {
+    const auto begin = static_cast<std::int32_t>(i);
+    std::vector<std::int32_t> piece{batch.ids[i]};
+    const bool padding = batch.targets[i] == kIgnored;
+    for (; i < batch.ids.size() && batch.lo[i] == begin; ++i) {
+      ASSERT_EQ(batch.positions[i], static_cast<std::int32_t>(i) - begin);
+      ASSERT_EQ(batch.targets[i] == kIgnored, padding);
+      ASSERT_EQ(static_cast<std::int64_t>(i) / 12, begin / 12);  // no row's end is passed
+      if (!padding) {
+        ASSERT_EQ(batch.ids[i], piece.back());
+        piece.push_back(batch.targets[i]);
+        ++predicted;
+      }
+    }
+    if (!padding) {
+      EXPECT_TRUE(found.insert(piece).second);
+    }
+  }
+  EXPECT_EQ(predicted, batch.valid_targets);
+  EXPECT_EQ(predicted, samples.counts().tokens - samples.counts().documents);
 }
 
 TEST(Samples, PaddingIsItsOwnDocumentWithoutTargets) {
@@ -148,10 +185,106 @@ TEST(Dataset, SplitsByDocumentAndFindsItsCacheAgain) {
   EXPECT_EQ(first.train->counts().documents + held_out, 100);
   const Dataset again = open(folder, (folder / "d.jsonl").string(), holding_out(0.2));
   EXPECT_EQ(again.hash, first.hash);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "cache"), {}), 1);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "cache"), {}), 2);
   DatasetOptions other = holding_out(0.2);
   other.samples.seed = 5;
   EXPECT_NE(open(folder, (folder / "d.jsonl").string(), other).hash, first.hash);
+}
+
+std::filesystem::path only_token_file(const std::filesystem::path& folder) {
+  std::filesystem::path found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".tok") {
+      EXPECT_EQ(found, "");
+      found = entry.path();
+    }
+  }
+  return found;
+}
+
+TEST(Dataset, KeepsTellingWhatWasSkippedWhenTheCacheIsFound) {
+  const TempFolder folder;
+  write_text(folder / "a.jsonl", "{\"text\":\"long enough for a row\"}\n{bad\n{}\n");
+  write_text(folder / "b.jsonl", "{bad\n{\"text\":\"long enough for a row\"}\n");
+  DatasetOptions options;
+  options.validation = {(folder / "b.jsonl").string()};
+  options.documents.skip_bad = true;
+  for (int start = 0; start < 2; ++start) {
+    const Dataset dataset = open(folder, (folder / "a.jsonl").string(), options);
+    EXPECT_EQ(dataset.skipped.at("bad JSON").count, 2) << "start " << start;
+    EXPECT_EQ(dataset.skipped.at("key missing").count, 1) << "start " << start;
+  }
+}
+
+TEST(Dataset, ADamagedCacheIsMadeAnew) {
+  const TempFolder folder;
+  write_text(folder / "d.jsonl", "{\"text\":\"the first document\"}\n{\"text\":\"the second\"}\n");
+  const std::string train = (folder / "d.jsonl").string();
+  const std::uint64_t hash = open(folder, train).hash;
+  const std::filesystem::path tokens = only_token_file(folder / "cache");
+  const std::string good = base::read_file(tokens);
+  for (const std::string& damaged : {good.substr(0, good.size() - 8), good.substr(0, 10)}) {
+    write_text(tokens, damaged);
+    EXPECT_EQ(open(folder, train).hash, hash);
+    EXPECT_EQ(base::read_file(tokens), good);
+  }
+  const std::filesystem::path note = std::filesystem::path(tokens).replace_extension(".json");
+  for (const char* text : {"{", "{}", "{\"skipped\":{\"x\":1}}"}) {
+    write_text(note, text);
+    EXPECT_EQ(open(folder, train).hash, hash);
+  }
+  std::filesystem::remove(note);
+  EXPECT_EQ(open(folder, train).hash, hash);
+  EXPECT_TRUE(std::filesystem::exists(note));
+}
+
+TEST(Dataset, AChangedTextIsTokenisedAgain) {
+  const TempFolder folder;
+  write_text(folder / "d.jsonl", "{\"text\":\"the first document\"}\n{\"text\":\"the second\"}\n");
+  const std::string train = (folder / "d.jsonl").string();
+  const Dataset before = open(folder, train);
+  write_text(folder / "d.jsonl",
+             "{\"text\":\"the first document\"}\n{\"text\":\"the second, more\"}\n");
+  const Dataset after = open(folder, train);
+  EXPECT_NE(after.hash, before.hash);
+  EXPECT_EQ(after.train->counts().tokens + after.validation->counts().tokens,
+            before.train->counts().tokens + before.validation->counts().tokens + 6);
+}
+
+TEST(Dataset, TheSameTextGivesTheSameHashFromTextAndTokenFiles) {
+  const TempFolder folder;
+  write_text(folder / "d.jsonl", "{\"text\":\"the first document\"}\n{\"text\":\"the second\"}\n");
+  const std::uint64_t hash = open(folder, (folder / "d.jsonl").string()).hash;
+  std::filesystem::copy_file(only_token_file(folder / "cache"), folder / "d.tok");
+  EXPECT_EQ(open(folder, (folder / "d.tok").string()).hash, hash);
+}
+
+TEST(DocumentsHash, TellsDataApartWithAndWithoutReadingIt) {
+  const TempFolder folder, other;
+  const auto some = documents(folder, {5, 3, 6});
+  const std::vector<Samples::Document> fewer(some.begin(), some.end() - 1);
+  const std::vector<Samples::Document> turned(some.rbegin(), some.rend());
+  for (const std::int64_t hashed_tokens : {kHashedTokens, std::int64_t{0}}) {
+    const std::uint64_t hash = documents_hash(some, 0, hashed_tokens);
+    EXPECT_EQ(documents_hash(documents(other, {5, 3, 6}), 0, hashed_tokens), hash);
+    EXPECT_NE(documents_hash(documents(other, {5, 4, 5}), 0, hashed_tokens), hash);
+    EXPECT_NE(documents_hash(fewer, 0, hashed_tokens), hash);
+    EXPECT_NE(documents_hash(turned, 0, hashed_tokens), hash);
+    EXPECT_NE(documents_hash(some, 1, hashed_tokens), hash);
+  }
+  EXPECT_NE(documents_hash(some, 0), documents_hash(some, 0, 13));  // 14 tokens
+  EXPECT_EQ(documents_hash(some, 0), documents_hash(some, 0, 14));
+}
+
+TEST(Dataset, WarnsOfValidationDataThatIsTrainedOn) {
+  const TempFolder folder;
+  write_text(folder / "d.txt", "a text that is long enough");
+  DatasetOptions options;
+  options.validation = {(folder / "." / "d.txt").string()};
+  testing::internal::CaptureStderr();
+  open(folder, (folder / "d.txt").string(), options);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("d.txt: is training and validation data"));
 }
 
 TEST(Dataset, RefusesATokenFileOfAnotherVocabulary) {
@@ -161,6 +294,22 @@ TEST(Dataset, RefusesATokenFileOfAnotherVocabulary) {
   writer.finish();
   EXPECT_THAT(test::error_of<base::DataError>([&] { open(folder, (folder / "t.tok").string()); }),
               HasSubstr("made with vocabulary 0000000000003039"));
+}
+
+TEST(Dataset, RefusesIdsTheModelDoesNotHave) {
+  const TempFolder folder;
+  TokenFileWriter writer(folder / "raw.tok", {300, 0});  // a raw import: no vocabulary hash
+  for (int d = 0; d < 3; ++d) writer.add_document(std::vector<std::int32_t>(20, 299));
+  writer.finish();
+  DatasetOptions options;
+  EXPECT_THAT(test::error_of<base::DataError>(
+                  [&] { open(folder, (folder / "raw.tok").string(), options); }),
+              HasSubstr("raw.tok: made for 300 ids, the model has 260"));
+  options.vocab_size = 300;
+  const Dataset dataset = open(folder, (folder / "raw.tok").string(), options);
+  Batch batch;
+  dataset.train->fill(0, 1, batch);
+  EXPECT_EQ(target_bytes(dataset, batch), std::nullopt);
 }
 
 TEST(Dataset, SaysWhenThereIsTooLittle) {
