@@ -3,6 +3,7 @@
 
     python3 scripts/plot_log.py runs/quickstart                      # writes runs/quickstart/plot.png
     python3 scripts/plot_log.py runs/a runs/b --out both.png --bpb   # validation in bits per byte
+    python3 scripts/plot_log.py runs/a runs/b --x tokens             # runs of unlike batches
 
 Arguments are run folders or log.jsonl files. Needs matplotlib (python3-matplotlib).
 """
@@ -34,8 +35,11 @@ def read_log(argument):
     return path, lines
 
 
-def column(lines, key):
-    points = [(line["step"], line[key]) for line in lines if line.get(key) is not None and "step" in line]
+def column(lines, key, over):
+    """Places and values of one key; a step without it (null: not known) leaves a gap in neither."""
+    place = {0: 0, **{line["step"]: line[over] for line in lines if over in line and "step" in line}}
+    points = [(place[line["step"]], line[key]) for line in lines
+              if line.get(key) is not None and line.get("step") in place]
     return [p[0] for p in points], [p[1] for p in points]
 
 
@@ -43,6 +47,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("logs", nargs="+", help="run folders or log.jsonl files")
     parser.add_argument("--out", type=pathlib.Path, help="image to write (default: plot.png in the first run folder)")
+    parser.add_argument("--x", choices=("step", "tokens"), default="step", help="what the curves run over (%(default)s)")
     parser.add_argument("--bpb", action="store_true", help="validation in bits per byte, where the log has them")
     args = parser.parse_args()
     try:
@@ -57,23 +62,28 @@ def main():
     validation_key = "val_bpb" if args.bpb else "val_loss"
     for path, lines in runs:
         name = path.parent.name or path.name
-        loss.plot(*column(lines, "loss"), label=name, linewidth=1)
+        loss.plot(*column(lines, "loss", args.x), label=name, linewidth=1)
         if any("reference_loss" in line for line in lines):
-            loss.plot(*column(lines, "reference_loss"), "--", label="reference", linewidth=1)
-        validation.plot(*column(lines, validation_key), marker="o", markersize=3, label=name)
-        norm.plot(*column(lines, "grad_norm"), label=name, linewidth=1)
-        rate.plot(*column(lines, "lr"), label=name)
+            loss.plot(*column(lines, "reference_loss", args.x), "--", label="reference", linewidth=1)
+        validation.plot(*column(lines, validation_key, args.x), marker="o", markersize=3, label=name)
+        norm.plot(*column(lines, "grad_norm", args.x), label=name, linewidth=1)
+        rate.plot(*column(lines, "lr", args.x), label=name)
     titles = ((loss, "training loss, nats a token"),
               (validation, "validation, bits a byte" if args.bpb else "validation loss, nats a token"),
               (norm, "gradient norm before clipping"), (rate, "learning rate"))
     for axes, title in titles:
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel("step")
+        axes.set_xlabel(args.x)
         axes.grid(alpha=0.3)
+    if args.bpb and not validation.lines[0].get_xdata().size:
+        print("plot_log: no bits per byte in the log; the validation plot is empty", file=sys.stderr)
     norm.set_yscale("log")
     loss.legend(fontsize=8)
     output = args.out or runs[0][0].parent / "plot.png"
-    figure.savefig(output, dpi=110)
+    try:
+        figure.savefig(output, dpi=110)
+    except (OSError, ValueError) as error:
+        fail(f"{output}: {error}")
     print(output)
 
 
