@@ -1,5 +1,6 @@
 #include "model/gemma2_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -186,19 +187,22 @@ std::string describe(const Gemma2Config& c) {
              c.tie_word_embeddings ? "" : ", untied head");
 }
 
-double training_flops_per_token(const Gemma2Config& c, std::int64_t seq_len) {
-  const double t = static_cast<double>(seq_len);
-  const double w = static_cast<double>(c.sliding_window);
-  const double full = (t + 1) / 2;
-  const double sliding = t <= w ? full : (w * (w + 1) / 2 + (t - w) * w) / t;
-  double visible = 0;  // mean keys of a query, summed over the layers
+double training_flops(const Gemma2Config& c, std::int64_t tokens, const VisiblePairs& pairs) {
+  double visible = 0;  // summed over the layers
   for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
-    visible += c.is_sliding(layer) ? sliding : full;
+    visible += static_cast<double>(c.is_sliding(layer) ? pairs.sliding : pairs.full);
   }
   const double head = static_cast<double>(c.vocab_size) * static_cast<double>(c.hidden_size);
   const double weights = static_cast<double>(c.num_hidden_layers) * layer_weights(c) + head;
   const double head_width = static_cast<double>(c.num_attention_heads * c.head_dim);
-  return 6 * weights + 12 * head_width * visible;
+  return 6 * weights * static_cast<double>(tokens) + 12 * head_width * visible;
+}
+
+double training_flops_per_token(const Gemma2Config& c, std::int64_t seq_len) {
+  const std::int64_t t = seq_len;
+  const std::int64_t w = std::min(c.sliding_window, t);
+  const VisiblePairs row{.full = t * (t + 1) / 2, .sliding = w * (w + 1) / 2 + (t - w) * w};
+  return training_flops(c, t, row) / static_cast<double>(t);
 }
 
 }  // namespace g2::model

@@ -72,4 +72,13 @@ std::string describe(const Gemma2Config& config);
 // over the visible pairs only. Norms, RoPE and softmax are not counted.
 double training_flops_per_token(const Gemma2Config& config, std::int64_t seq_len);
 
+// Query-key pairs that attention looks at, in a layer of each kind.
+struct VisiblePairs {
+  std::int64_t full = 0;
+  std::int64_t sliding = 0;
+};
+
+// The same count for rows of any layout, of `tokens` tokens with these pairs in all.
+double training_flops(const Gemma2Config& config, std::int64_t tokens, const VisiblePairs& pairs);
+
 }  // namespace g2::model

@@ -75,6 +75,23 @@ TEST(Flops, CountVisiblePairsOnly) {
   EXPECT_NEAR(giga("gemma2_27b", 8192), 171.462, 5e-4);
 }
 
+// 2 layers, d = 2, one head of 2, f = 3, V = 5: a layer has 4 * 2 * 2 + 3 * 2 * 3 = 34 multiplied
+// weights, the head 10. Attention costs 12 * 2 a visible pair and layer.
+TEST(Flops, CountPackedRowsByHand) {
+  Gemma2Config c;
+  c.vocab_size = 5;
+  c.hidden_size = 2;
+  c.intermediate_size = 3;
+  c.num_hidden_layers = 2;
+  c.num_attention_heads = c.num_key_value_heads = 1;
+  c.head_dim = 2;
+  c.sliding_window = 2;
+  // Two documents of 3 and 1 tokens: 3 + 2 + 1 + 1 pairs, in the sliding layer 2 + 2 + 1 + 1.
+  EXPECT_EQ(training_flops(c, 4, {.full = 7, .sliding = 6}), 6 * 78 * 4 + 24 * (7 + 6));
+  // One row of 4: 10 pairs, 7 in the sliding layer.
+  EXPECT_EQ(training_flops_per_token(c, 4) * 4, 6 * 78 * 4 + 24 * (10 + 7));
+}
+
 TEST(HfConfig, MissingKeysTakeTheClassDefaults) {
   const ParsedConfig parsed = parse("");
   EXPECT_EQ(parsed.config, Gemma2Config());
