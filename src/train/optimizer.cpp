@@ -57,7 +57,7 @@ double Optimizer::gradient_norm() {
   return to_host(model_.device(), norm_)[0];
 }
 
-void Optimizer::update(double learning_rate, std::int64_t step) {
+void Optimizer::update(double learning_rate, std::int64_t update) {
   for (const model::DecayRange& range : model_.table().decay_ranges(settings_.decay_embedding)) {
     const Tensor& copy = model_.compute_copy();
     model_.ops().adamw({.master = model_.master().rows(range.begin, range.end),
@@ -71,7 +71,7 @@ void Optimizer::update(double learning_rate, std::int64_t step) {
                         .beta2 = settings_.beta2,
                         .eps = settings_.eps,
                         .weight_decay = range.decays ? settings_.weight_decay : 0,
-                        .step = step});
+                        .step = update});
   }
 }
 

@@ -21,9 +21,9 @@ class Optimizer {
   // Norm of the whole gradient, from a fixed tree of f64 block sums; the clip factor stays on the
   // device.
   double gradient_norm();
-  // Updates master weights, moments and the compute copy. `step` counts from 1. After
-  // gradient_norm().
-  void update(double learning_rate, std::int64_t step);
+  // Updates master weights, moments and the compute copy. `update` counts the updates from 1, for
+  // the correction of the moments' bias. After gradient_norm().
+  void update(double learning_rate, std::int64_t update);
 
   // What is not finite, "model.layers.3.mlp.down_proj.weight[512] is nan", or nothing: the first
   // weight in the order of the forward pass, the first gradient in that of the backward pass. For

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -28,6 +29,14 @@ double peak_memory_gib() {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void count_pairs(const data::Batch& batch, std::int64_t window, model::VisiblePairs& pairs) {
+  for (std::size_t n = 0; n < batch.lo.size(); ++n) {
+    const std::int64_t keys = static_cast<std::int64_t>(n) - batch.lo[n] + 1;
+    pairs.full += keys;
+    pairs.sliding += std::min(keys, window);
+  }
 }
 
 }  // namespace
@@ -76,7 +85,8 @@ StepResult Trainer::train_step() {
     result.skipped = nonfinite_cause(sums, result.grad_norm);
   }
   if (result.skipped.empty()) {
-    optimizer_.update(result.learning_rate, result.step);
+    // The moments have seen only the steps that were not skipped.
+    optimizer_.update(result.learning_rate, result.step - skipped_steps_);
   } else {
     ++skipped_steps_;
     base::log_warning(cat("step ", result.step, " skipped: ", result.skipped));
@@ -89,17 +99,18 @@ StepResult Trainer::train_step() {
   return result;
 }
 
-// The count of valid targets is known before the first backward pass: each gradient is divided by
-// it.
+// The count of valid targets is known before the first backward pass: it divides every gradient.
 void Trainer::fill_step() {
   const std::int64_t rows = config_.train.global_batch;
   const std::int64_t micro = config_.train.micro_batch.value_or(rows);
   micro_batches_.resize(static_cast<std::size_t>((rows + micro - 1) / micro));
   valid_targets_ = 0;
+  visible_pairs_ = {};
   std::int64_t first = 0;
   for (data::Batch& batch : micro_batches_) {
     parts_.dataset.train->fill(info_.cursor + first, std::min(micro, rows - first), batch);
     valid_targets_ += batch.valid_targets;
+    count_pairs(batch, parts_.model.sliding_window, visible_pairs_);
     first += batch.rows;
   }
 }
@@ -165,8 +176,8 @@ void Trainer::measure(StepResult& result, double seconds) const {
   result.mem_gib = peak_memory_gib();
   result.skipped_steps = skipped_steps_;
   if (parts_.device.peak_flops() > 0) {
-    result.mfu = model::training_flops_per_token(parts_.model, config_.data.seq_len) *
-                 result.tokens_per_s / parts_.device.peak_flops();
+    result.mfu = model::training_flops(parts_.model, tokens, visible_pairs_) / seconds /
+                 parts_.device.peak_flops();
   }
 }
 

@@ -104,6 +104,7 @@ class Trainer {
   std::int64_t skipped_steps_ = 0;
   std::vector<data::Batch> micro_batches_;  // of the current step
   std::int64_t valid_targets_ = 0;          // of the current step
+  model::VisiblePairs visible_pairs_;       // of the current step
 };
 
 }  // namespace g2::train

@@ -198,6 +198,35 @@ TEST_F(NonFinite, SkippedStepsAreCountedAndChangeNoWeight) {
   EXPECT_TRUE(line.at("loss").is_null());
 }
 
+// The first update moves a weight by the whole rate, whatever its gradient. After a skipped step a
+// bias correction that counts steps instead of updates would move it by 0.73 of that.
+TEST_F(NonFinite, ASkippedStepDoesNotCountForTheBiasCorrection) {
+  Trainer* running = nullptr;
+  std::vector<float> good;
+  const auto weights = [&] { return running->model().master(); };
+  const auto spoil = [&](Trainer& trainer) {
+    running = &trainer;
+    good.assign(weights().as<float>(), weights().as<float>() + weights().size());
+    overflow(trainer);
+  };
+  double largest = 0;
+  const auto restore_then_measure = [&](const StepResult& r) {
+    for (std::size_t i = 0; i < good.size(); ++i) {
+      float& weight = weights().as<float>()[i];
+      if (r.step == 1) weight = good[i];
+      largest = std::max(largest, std::abs(static_cast<double>(weight) - good[i]));
+    }
+  };
+  const auto skipping = config("run",
+                               {"train.on_nonfinite=skip",
+                                "train.max_steps=2",
+                                "schedule.warmup_steps=0",
+                                "schedule.kind=constant",
+                                "optimizer.weight_decay=0"});
+  run(skipping, {.before = spoil, .on_step = restore_then_measure});
+  EXPECT_NEAR(largest / 1e-2, 1, 1e-3);
+}
+
 TEST_F(TrainerTest, AStopIsHeededAtOnceInAnEvaluation) {
   const RunEnd end = run(config("run"), {.stop_after = 3});  // an evaluation follows step 3
   EXPECT_EQ(end.outcome, RunOutcome::kInterrupted);
