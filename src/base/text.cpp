@@ -86,7 +86,9 @@ std::string duration_text(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "?";
   const auto total = std::llround(seconds);
   std::array<char, 48> text{};
-  if (total >= 3600) {
+  if (total >= 48 * 3600) {
+    std::snprintf(text.data(), text.size(), "%lld days %lld h", total / 86400, total / 3600 % 24);
+  } else if (total >= 3600) {
     std::snprintf(
         text.data(), text.size(), "%lld:%02lld:%02lld", total / 3600, total / 60 % 60, total % 60);
   } else {

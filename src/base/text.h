@@ -30,7 +30,8 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 // which may hold anything of any length.
 std::string json_reason(std::string_view what);
 
-// 1536 -> "1.50 KiB"; 2614341888 -> "2.61 B" (count); 3725.4 -> "1:02:05".
+// 1536 -> "1.50 KiB"; 2614341888 -> "2.61 B" (count); 3725.4 -> "1:02:05";
+// 208800 -> "2 days 10 h".
 std::string bytes_text(double bytes);
 std::string count_text(double count);
 std::string duration_text(double seconds);

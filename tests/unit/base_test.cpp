@@ -80,6 +80,7 @@ TEST(Text, SuggestsTheNearestName) {
   EXPECT_EQ(nearest("learing_rate", {"learning_rate", "beta1"}), "learning_rate");
   EXPECT_EQ(nearest("zzz", {"learning_rate", "beta1"}), "");
   EXPECT_EQ(duration_text(3725.4), "1:02:05");
+  EXPECT_EQ(duration_text(208800), "2 days 10 h");
   EXPECT_EQ(bytes_text(1536), "1.50 KiB");
   EXPECT_EQ(number_text(0.1), "0.1");
 }
