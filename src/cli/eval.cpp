@@ -1,6 +1,10 @@
 // gemma2_train eval: loss, perplexity and bits per byte of a model on a text.
+#include <stdlib.h>
+
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -17,6 +21,59 @@
 #include "train/run_options.h"
 
 namespace g2::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where tokenised text is kept: with the run, or in a folder that goes away afterwards.
+class TokenCache {
+ public:
+  explicit TokenCache(const train::ModelSource& source) {
+    if (source.run) {
+      folder_ = source.path.parent_path().parent_path();  // <run>/checkpoints/step_...
+      return;
+    }
+    std::string name = (fs::temp_directory_path() / "gemma2_train_XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) {
+      throw base::IoError(base::cat(name, ": cannot create: ", std::strerror(errno)));
+    }
+    folder_ = name;
+    is_temporary_ = true;
+  }
+  ~TokenCache() {
+    std::error_code ignored;
+    if (is_temporary_) fs::remove_all(folder_, ignored);
+  }
+  TokenCache(const TokenCache&) = delete;
+  TokenCache& operator=(const TokenCache&) = delete;
+
+  std::string folder() const { return folder_.string(); }
+
+ private:
+  fs::path folder_;
+  bool is_temporary_ = false;
+};
+
+// What to measure on, and how: the run's own settings, where there is a run.
+config::RunConfig eval_config(const train::ModelSource& source,
+                              const std::vector<std::string>& files,
+                              std::optional<std::int64_t> seq_len,
+                              std::int64_t rows) {
+  config::RunConfig c = source.run.value_or(config::RunConfig{});
+  if (!source.run) {
+    c.data.tokenizer = source.tokenizer;
+    c.data.seq_len = 1024;
+  }
+  if (seq_len) c.data.seq_len = *seq_len;
+  if (!files.empty()) {
+    c.data.validation = files;
+    c.data.train = files;  // not read further than its counts
+  }
+  c.train.micro_batch = rows;
+  return c;
+}
+
+}  // namespace
 
 int eval(Args args) {
   std::string path;
@@ -32,8 +89,9 @@ int eval(Args args) {
   options.add("--sequences", sequences, "rows to measure on; 0: all");
   options.add("--rows", rows, "rows at a time; changes memory, not the result");
   if (!options.parse(args)) return base::kOk;
-  if (rows < 1 || sequences < 0)
-    throw base::UsageError("--rows must be at least 1, --sequences at least 0");
+  if (rows < 1 || sequences < 0 || seq_len.value_or(1) < 1) {
+    throw base::UsageError("--rows and --seq-len must be at least 1, --sequences at least 0");
+  }
 
   base::install_stop_handlers();
   const train::ModelSource source = train::open_model_source(path);
@@ -41,19 +99,9 @@ int eval(Args args) {
     throw base::UsageError(base::cat(
         path, " is no run, so it has no validation data; say what to measure on (--data FILE)"));
   }
-  config::RunConfig c = source.run.value_or(config::RunConfig{});
-  if (!source.run) {
-    c.data.tokenizer = source.tokenizer;
-    c.data.seq_len = 1024;
-  }
-  if (seq_len) c.data.seq_len = *seq_len;
-  if (!files.empty()) {
-    c.data.validation = files;
-    c.data.train = files;  // not read further than its counts
-  }
-  c.train.micro_batch = rows;
-  c.run.dir =
-      (std::filesystem::temp_directory_path() / "gemma2_train_eval").string();  // token cache
+  config::RunConfig c = eval_config(source, files, seq_len, rows);
+  const TokenCache cache(source);
+  c.run.dir = cache.folder();
   const Backend backend = open_backend(c.device);
   const auto tokenizer = tokenizer::open_tokenizer(c.data.tokenizer);
   const data::Dataset dataset = open_data(c, source.config, *tokenizer, *backend.pool);

@@ -113,6 +113,33 @@ void print_summary(const config::RunConfig& c,
                      " epochs"));
 }
 
+train::RunOutcome run_with_display(train::Trainer& trainer, const config::RunConfig& c) {
+  base::ProgressBar bar("training", "steps", static_cast<double>(c.train.max_steps));
+  trainer.on_step = [&](const train::StepResult& r) {
+    if (!r.skipped.empty()) return;  // the trainer has said why
+    if (r.step % c.log.every == 0 || r.step == c.train.max_steps)
+      base::log_info(step_line(r, c.train.max_steps));
+    bar.update(static_cast<double>(r.step), cat("loss ", fixed(r.loss, "%.3f")));
+  };
+  trainer.on_evaluation = [](const train::EvalResult& r) { base::log_info(evaluation_line(r)); };
+  return trainer.run();
+}
+
+// The last line, and the exit code.
+int report(train::RunOutcome outcome, const config::RunConfig& c, std::int64_t step) {
+  if (outcome == train::RunOutcome::kFinished) return base::kOk;
+  const std::string where = cat("step ", step, " of ", c.train.max_steps);
+  if (outcome == train::RunOutcome::kAlreadyFinished) {
+    base::log_info(cat(c.run.dir, ": ", where, ": nothing left to train"));
+    return base::kOk;
+  }
+  base::log_warning(cat("stopped at ",
+                        where,
+                        step > 0 ? ", the state is saved" : ", nothing to save yet",
+                        "; go on with --resume auto"));
+  return base::kInterrupted;
+}
+
 }  // namespace
 
 int train(Args args) {
@@ -159,37 +186,9 @@ int train(Args args) {
     base::log_info("dry run: nothing was trained");
     return base::kOk;
   }
-  base::ProgressBar bar("training", "steps", static_cast<double>(c.train.max_steps));
-  trainer.on_step = [&](const train::StepResult& r) {
-    if (!r.skipped.empty()) return;  // the trainer has said why
-    if (r.step % c.log.every == 0 || r.step == c.train.max_steps)
-      base::log_info(step_line(r, c.train.max_steps));
-    bar.update(static_cast<double>(r.step), cat("loss ", fixed(r.loss, "%.3f")));
-  };
-  trainer.on_evaluation = [](const train::EvalResult& r) { base::log_info(evaluation_line(r)); };
-  const train::RunOutcome outcome = trainer.run();
+  const train::RunOutcome outcome = run_with_display(trainer, c);
   debug_ops.check();
-  switch (outcome) {
-    case train::RunOutcome::kFinished:
-      return base::kOk;
-    case train::RunOutcome::kAlreadyFinished:
-      base::log_info(cat(c.run.dir,
-                         ": step ",
-                         trainer.step(),
-                         " of ",
-                         c.train.max_steps,
-                         ": nothing left to train"));
-      return base::kOk;
-    case train::RunOutcome::kInterrupted:
-      break;
-  }
-  base::log_warning(cat("stopped at step ",
-                        trainer.step(),
-                        " of ",
-                        c.train.max_steps,
-                        trainer.step() > 0 ? ", the state is saved" : ", nothing to save yet",
-                        "; go on with --resume auto"));
-  return base::kInterrupted;
+  return report(outcome, c, trainer.step());
 }
 
 }  // namespace g2::cli

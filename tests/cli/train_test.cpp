@@ -89,7 +89,7 @@ TEST_F(TrainCommand, AKillAtAnyMomentCostsAtMostTheStepsSinceTheLastCheckpoint) 
 TEST_F(TrainCommand, ASecondSignalEndsAtOnce) {
   // Steps of many rows take long enough for both signals to come within one.
   Program program(args("run", kForEver, {"--set", "train.global_batch=4096"}));
-  program.wait_for_lines(log_path("run"), 3);
+  program.wait_for_lines(log_path("run"), 2);  // header, evaluation: the first step runs
   program.signal(SIGTERM);
   program.signal(SIGINT);
   EXPECT_THAT(program.wait().exit_code, testing::AnyOf(128 + SIGTERM, 128 + SIGINT));
@@ -154,6 +154,19 @@ TEST_F(TrainCommand, EvalAndGenerateReadWhatTrainingWrote) {
   const auto sample = run_program(generate);
   EXPECT_EQ(sample.exit_code, 0) << sample.err;
   EXPECT_EQ(run_program(generate).out, sample.out);
+}
+
+TEST_F(TrainCommand, PlanMeasuresAndCountsEpochs) {
+  auto command = args("run", 34, {"--measure", "--data"});
+  command.insert(command.begin(), "plan");
+  const auto plan = run_program(command);
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(plan.out,
+              AllOf(HasSubstr("\n  34 steps of 128 tokens (8 x 16)"),
+                    HasSubstr(" epochs\n"),
+                    HasSubstr("\n  a step ")));
+  EXPECT_FALSE(std::filesystem::exists(log_path("run")));
+  EXPECT_EQ(run_program(args("run", 2)).exit_code, 0) << "plan was in the way of the run";
 }
 
 }  // namespace
