@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -100,6 +101,14 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (mapped == MAP_FAILED) file.fail("cannot map");
   data_ = static_cast<const std::byte*>(mapped);
+}
+
+void MappedFile::release(std::span<const std::byte> part) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<std::uintptr_t>(part.data()) + page - 1) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(part.data() + part.size()) / page * page;
+  // Advice: when it is not taken, only more memory is resident.
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 MappedFile::~MappedFile() {

@@ -28,6 +28,10 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
+  // Takes whole pages of `part`, a range of bytes(), out of this process's memory. They may be read
+  // again, from the file.
+  static void release(std::span<const std::byte> part);
+
  private:
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;

@@ -278,10 +278,10 @@ void HfWeights::add(const std::string& name, const Stored& stored) {
 
 void HfWeights::read(const Stored& stored, std::int64_t begin, std::span<float> out) {
   const std::size_t width = io::type_bytes(stored.tensor->type);
-  const io::Bytes bytes = stored.file->bytes(*stored.tensor);
-  io::decode(stored.tensor->type,
-             bytes.subspan(static_cast<std::size_t>(begin) * width, out.size() * width),
-             out);
+  const io::Bytes bytes = stored.file->bytes(*stored.tensor)
+                              .subspan(static_cast<std::size_t>(begin) * width, out.size() * width);
+  io::decode(stored.tensor->type, bytes, out);
+  base::MappedFile::release(bytes);  // else the whole model would become resident
 }
 
 std::vector<std::string> load_hf_weights(const std::filesystem::path& folder,

@@ -14,6 +14,8 @@ namespace {
 
 using base::cat;
 
+constexpr std::size_t kReadElements = 1 << 22;
+
 Manifest read_manifest(const std::filesystem::path& checkpoint) {
   const std::filesystem::path path = checkpoint / "manifest.json";
   Manifest manifest = parse_manifest(base::read_file(path), path.string());
@@ -143,13 +145,13 @@ void Checkpoint::read_pieces(std::string_view kind,
       throw base::DataError(
           cat(folder_.string(), ": ", kind, '/', name, " has no element ", begin));
     }
-    const std::size_t size = std::min(out.size(), static_cast<std::size_t>(left));
+    const std::size_t size = std::min({out.size(), static_cast<std::size_t>(left), kReadElements});
     const io::TensorInfo& tensor = *piece->second.tensor;
     const std::size_t width = io::type_bytes(tensor.type);
-    io::decode(tensor.type,
-               piece->second.file->bytes(tensor).subspan(static_cast<std::size_t>(skip) * width,
-                                                         size * width),
-               out.first(size));
+    const io::Bytes bytes = piece->second.file->bytes(tensor).subspan(
+        static_cast<std::size_t>(skip) * width, size * width);
+    io::decode(tensor.type, bytes, out.first(size));
+    base::MappedFile::release(bytes);  // else file and copy would both be resident
     begin += static_cast<std::int64_t>(size);
     out = out.subspan(size);
     piece = found->second.upper_bound(begin);

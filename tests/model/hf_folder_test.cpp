@@ -4,9 +4,11 @@
 #include "model/hf_folder.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -315,6 +317,24 @@ TEST_F(Export, ReadsBackBitForBit) {
     EXPECT_EQ(read_hf_config(folder_ / "out").config, config_);
   }
   EXPECT_THAT(names_in(folder_.path()), ElementsAre("out"));
+}
+
+std::int64_t resident_bytes() {
+  std::int64_t total = 0;
+  std::int64_t resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+TEST_F(Export, LoadingKeepsOnlyAPieceResident) {
+  config_.vocab_size = 4 << 20;  // a table of 64 MiB in f32
+  write({.type = ExportType::kF32});
+  const std::int64_t before = resident_bytes();
+  std::int64_t most = 0;
+  load_hf_weights(folder_ / "out", config_, ParameterTable(config_), [&](auto&&...) {
+    most = std::max(most, resident_bytes() - before);
+  });
+  EXPECT_LT(most, 48 << 20);
 }
 
 TEST_F(Export, UntiedWritesBothTables) {
