@@ -58,10 +58,14 @@ QueryTile tile_at(const Segment& segment, std::int64_t begin, const std::int32_t
   return {begin, std::min(begin + kQueryTile, segment.end), lo[begin], lo};
 }
 
-void find_segments(const Tensor& lo_tensor, std::vector<Segment>& segments) {
+void find_segments(const char* op, const Tensor& lo_tensor, std::vector<Segment>& segments) {
   const std::int32_t* lo = lo_tensor.as<std::int32_t>();
   segments.clear();
   for (std::int64_t i = 0; i < lo_tensor.dim(0); ++i) {
+    require(lo[i] >= (i == 0 ? 0 : lo[i - 1]) && lo[i] <= i,
+            op,
+            "need 0 <= lo[i] <= i, ascending",
+            lo_tensor);
     if (lo[i] == i) segments.push_back({i, i});
     segments.back().end = i + 1;
   }
@@ -300,7 +304,7 @@ void CpuOps::attention_forward(const AttentionForward& p) {
   check("attention_forward", p.shape, p.qkv, p.lo, p.o, p.lse);
   const Layout at(p.shape);
   std::vector<Segment>& segments = memory_->segments;
-  find_segments(p.lo, segments);
+  find_segments("attention_forward", p.lo, segments);
   for_dtype("attention_forward", p.qkv.dtype, [&]<typename T>() {
     using A = Work<T>;
     auto& scratch = memory_->of<A>();
@@ -324,7 +328,7 @@ void CpuOps::attention_backward(const AttentionBackward& p) {
   require_dtype("attention_backward", work_dtype(p.qkv.dtype), p.delta);
   const Layout at(p.shape);
   std::vector<Segment>& segments = memory_->segments;
-  find_segments(p.lo, segments);
+  find_segments("attention_backward", p.lo, segments);
   for_dtype("attention_backward", p.qkv.dtype, [&]<typename T>() {
     using A = Work<T>;
     auto& scratch = memory_->of<A>();

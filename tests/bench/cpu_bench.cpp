@@ -1,7 +1,8 @@
 // Speed of the CPU backend at hidden-256 shapes: each op, and a whole training step, beside the
 // rate OpenBLAS reaches by itself on a large product with the same number of threads.
 //
-//   build/cpu/tests/bench/cpu_bench --benchmark_filter=step
+//   build/cpu/tests/bench/cpu_bench --benchmark_filter=step      # scripts/bench_cpu.py adds
+//   PyTorch
 //
 // G2_BENCH_THREADS sets the thread count (default: every usable processor). Column `sgemm` is the
 // share of OpenBLAS's rate, measured right before each benchmark; `cpu_share` is the same per
@@ -349,11 +350,6 @@ void fill_normal(benchmark::State& state) {
   measure(state, 0, 4.0 * kParameters / 16, [&] { bench().ops.fill_normal(p); });
 }
 
-struct Step {
-  model::Gemma2Config config;
-  std::int64_t seq_len;
-};
-
 model::Gemma2Config step_config(std::int64_t hidden, std::int64_t layers, std::int64_t vocab) {
   model::Gemma2Config c;
   c.vocab_size = vocab;
@@ -433,6 +429,7 @@ void step(benchmark::State& state) {
                .weight_decay = 0.1,
                .step = ++count});
   });
+  state.counters["tokens/s"] = kTokens * 1e6 / state.counters["best_us"];
 }
 
 BENCHMARK(sgemm)->Iterations(1)->UseManualTime();

@@ -285,5 +285,17 @@ TEST(Attention, RefusesHeadsThatDoNotGroup) {
   EXPECT_THROW(forward(c, qkv), base::DeviceError);
 }
 
+TEST(Attention, RefusesIntervalsThatAreNone) {
+  std::mt19937_64 rng(8);
+  const Array qkv = test::random_array(rng, DType::kF32, {3, 6});
+  const Array o(DType::kF32, {3, 2}), lse(DType::kF32, {1, 3});
+  for (const std::vector<std::int32_t>& lo :
+       {std::vector<std::int32_t>{0, 2, 2}, {0, 1, 0}, {-1, 0, 0}, {1, 1, 1}}) {
+    const Array intervals = test::integers(lo);
+    EXPECT_THROW(ops().attention_forward({{1, 1, 2, 1, 0}, qkv, intervals, o, lse}),
+                 base::DeviceError);
+  }
+}
+
 }  // namespace
 }  // namespace g2
