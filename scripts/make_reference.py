@@ -19,6 +19,7 @@ import numpy as np
 import torch
 import xxhash
 
+import golden_cases
 import reference_model
 
 LOGPROBS = 32  # of the first valid targets, at the chosen steps
@@ -97,7 +98,7 @@ def tensors_of(line, header, device):
 
 def run_step(model, batch, micro_rows):
     """Sum of token losses over the step, each token's loss, and gradients of the mean over its targets."""
-    count = int((batch["targets"] != reference_model.IGNORED).sum())
+    count = int((batch["targets"] != golden_cases.IGNORED).sum())
     losses = []
     for first in range(0, batch["ids"].shape[0], micro_rows):
         part = {k: v[first:first + micro_rows] for k, v in batch.items()}
@@ -157,7 +158,7 @@ def main():
                 parameter.grad = None
         result = {"step": step, "loss": losses.double().sum().item() / count, "grad_norm": norm, "lr": rate}
         if step in chosen:
-            valid = losses[batch["targets"] != reference_model.IGNORED][:LOGPROBS]
+            valid = losses[batch["targets"] != golden_cases.IGNORED][:LOGPROBS]
             result["logprobs"] = [-x for x in valid.double().tolist()]
             result["weights"] = {n: w.double().norm().item() for n, w in optimizer.master.items()}
         out.append(result)

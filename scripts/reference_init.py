@@ -75,6 +75,35 @@ def normal_quantile(p):
 
 
 def fill_normal(seed, stream, count, std_dev):
-    """float64 values; round once to float32 for an fp32 or bf16 run's master weights."""
+    """float64 values; the program rounds each once to float32, in every precision."""
     words = random_words(seed, PURPOSE_INIT, stream, count)
     return std_dev * normal_quantile((words.astype(np.float64) + 0.5) * 2.0**-32)
+
+
+def parameter_names(layers, tied):
+    """Tensor names in the order of our parameter table: an index is a tensor's random stream."""
+    names = ["model.embed_tokens.weight"]
+    if not tied:
+        names.append("lm_head.weight")
+    for layer in range(layers):
+        prefix = f"model.layers.{layer}."
+        names += [prefix + f"self_attn.{p}_proj.weight" for p in "qkvo"]
+        names += [prefix + f"mlp.{p}_proj.weight" for p in ("gate", "up", "down")]
+        names += [prefix + f"{p}.weight" for p in ("input_layernorm", "post_attention_layernorm",
+                                                   "pre_feedforward_layernorm", "post_feedforward_layernorm")]
+    return names + ["model.norm.weight"]
+
+
+def initial_weights(names, shapes, seed, std_dev, norm_std, pad_token_id):
+    """Yields (name, float32 array) of Model::initialise(seed) in any precision, bit for bit. Norm weights
+    start at zero; golden tests give them norm_std so that a wrong gain shows (streams behind those of the
+    parameters)."""
+    for stream, name in enumerate(names):
+        shape = shapes[name]
+        std, behind = (norm_std, len(names)) if len(shape) == 1 else (std_dev, 0)
+        values = np.zeros(shape, np.float32)
+        if std > 0:
+            values = fill_normal(seed, stream + behind, values.size, std).astype(np.float32).reshape(shape)
+        if name == "model.embed_tokens.weight" and pad_token_id is not None:
+            values[pad_token_id] = 0
+        yield name, values

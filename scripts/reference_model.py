@@ -3,13 +3,12 @@
 Shared by make_reference.py and make_golden.py. Needs torch and transformers
 (scripts/requirements-reference.txt).
 """
-import numpy as np
 import torch
 import transformers
 
-from reference_init import fill_normal
+import reference_init
+from golden_cases import IGNORED
 
-IGNORED = -100
 # Keys of our model section that transformers' Gemma2Config takes under the same name.
 CONFIG_KEYS = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -19,17 +18,7 @@ CONFIG_KEYS = (
 
 
 def parameter_names(config):
-    """Tensor names in the order of our parameter table: an index is a tensor's random stream."""
-    names = ["model.embed_tokens.weight"]
-    if not config.tie_word_embeddings:
-        names.append("lm_head.weight")
-    for layer in range(config.num_hidden_layers):
-        prefix = f"model.layers.{layer}."
-        names += [prefix + f"self_attn.{p}_proj.weight" for p in "qkvo"]
-        names += [prefix + f"mlp.{p}_proj.weight" for p in ("gate", "up", "down")]
-        names += [prefix + f"{p}.weight" for p in ("input_layernorm", "post_attention_layernorm",
-                                                   "pre_feedforward_layernorm", "post_feedforward_layernorm")]
-    return names + ["model.norm.weight"]
+    return reference_init.parameter_names(config.num_hidden_layers, config.tie_word_embeddings)
 
 
 def build(model_settings, dtype=torch.float32, device="cpu"):
@@ -48,23 +37,14 @@ def build(model_settings, dtype=torch.float32, device="cpu"):
 
 
 def initialise(model, seed, norm_std=0.0):
-    """Model::initialise(seed) of the C++ program, bit for bit. Norm weights start at zero; golden
-    tests give them norm_std so that a wrong gain shows (streams behind those of the parameters)."""
-    config = model.config
+    """Model::initialise(seed) of the C++ program, bit for bit."""
+    c = model.config
     tensors = dict(model.named_parameters())
-    names = parameter_names(config)
-    for stream, name in enumerate(names):
-        tensor = tensors[name]
-        is_norm = tensor.dim() == 1
-        std = norm_std if is_norm else config.initializer_range
-        values = np.zeros(tensor.numel(), np.float32)
-        if std > 0:
-            values = fill_normal(seed, stream + (len(names) if is_norm else 0), tensor.numel(), std)
-        values = torch.from_numpy(np.asarray(values, np.float32)).reshape(tensor.shape)
-        if name == "model.embed_tokens.weight" and config.pad_token_id is not None:
-            values[config.pad_token_id] = 0
-        with torch.no_grad():
-            tensor.copy_(values)
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    with torch.no_grad():
+        for name, values in reference_init.initial_weights(parameter_names(c), shapes, seed, c.initializer_range,
+                                                           norm_std, c.pad_token_id):
+            tensors[name].copy_(torch.from_numpy(values))
 
 
 def masks(lo, seq_len, window, dtype):

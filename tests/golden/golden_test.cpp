@@ -1,9 +1,14 @@
-// One training step of small random models against Hugging Face transformers: loss, logits and
-// every gradient tensor, for head layouts like those of 2B, 9B and 27B, windows, groups, caps and
-// tying. The expected values are made by scripts/make_golden.py and stored in golden.json.
+// One training step of small random models against two others' Gemma 2: loss, logits and every
+// gradient tensor.
+// * golden.json, made by scripts/make_golden.py: Hugging Face transformers in fp32, for head
+// layouts
+//   like those of 2B, 9B and 27B, windows, groups, caps and tying.
+// * oracle.json, made by scripts/make_oracle_golden.py: an oracle in fp64, which leaves no room for
+//   a mistake that hides in rounding. G2_ORACLE_GOLDEN names another such file.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -15,16 +20,31 @@ namespace {
 
 using nlohmann::json;
 
-// transformers computes in fp32: its own rounding against fp64 is about 1e-6 of a tensor's norm.
-constexpr double kLossRelative = 2e-6;
-constexpr double kOfTensorNorm = 1e-5;
-// A window of one key has no gradient to q and k; in fp32 dP - delta leaves its rounding there.
-constexpr double kRoundingOfZero = 3e-8;  // an element
+struct Tolerance {
+  double loss;          // relative
+  double of_norm;       // an element, as a share of its tensor's norm
+  double zero_element;  // an element of a gradient that is zero but for rounding
+};
+// transformers computes in fp32: its own rounding against fp64 is about 1e-6 of a tensor's norm. A
+// window of one key has no gradient to q and k; in fp32 dP - delta leaves its rounding there.
+constexpr Tolerance kTransformers{2e-6, 1e-5, 3e-8};
+constexpr Tolerance kOracle{1e-13, 1e-12, 1e-14};  // sums of thousands of fp64 terms
 
-const json& golden() {
-  static const json file =
-      json::parse(std::ifstream(test::source_root() / "tests/golden/golden.json"));
-  return file;
+json read_golden(const std::filesystem::path& path) {
+  return json::parse(std::ifstream(path));
+}
+
+const json& transformers_cases() {
+  static const json file = read_golden(test::source_root() / "tests/golden/golden.json");
+  return file["cases"];
+}
+
+const json& oracle_cases() {
+  static const json file = [] {
+    const char* other = std::getenv("G2_ORACLE_GOLDEN");
+    return read_golden(other != nullptr ? other : test::source_root() / "tests/golden/oracle.json");
+  }();
+  return file["cases"];
 }
 
 std::vector<std::int32_t> integers(const json& values) {
@@ -45,30 +65,27 @@ test::OwnedBatch batch_of(const json& c) {
   return batch;
 }
 
-// As scripts/reference_model.py: norm weights from the streams behind those of the parameters.
-void initialise_norms(test::TestModel& t, std::uint64_t seed, double std_dev) {
+// As scripts/reference_init.py: norm weights from the streams behind those of the parameters.
+void initialise(test::TestModel& t, const json& c) {
+  const std::uint64_t seed = c["seed"];
+  t.model.initialise(seed);
   const auto& parameters = t.model.table().parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (parameters[i].init_std_dev > 0) continue;
     t.ops.fill_normal({.y = t.model.master_view(parameters[i]),
                        .seed = seed,
                        .stream = static_cast<std::uint32_t>(i + parameters.size()),
-                       .std_dev = std_dev});
+                       .std_dev = c["norm_std"]});
   }
-}
-
-// The step in fp64 from the same fp32 weights, so that only transformers' rounding is seen.
-void initialise_as_f32(test::TestModel& t, const model::Gemma2Config& config, const json& c) {
-  const test::OwnedBatch batch = batch_of(c);
-  test::TestModel f32(config, test::tiny_options(DType::kF32, batch));
-  f32.model.initialise(c["seed"].get<std::uint64_t>());
-  initialise_norms(f32, c["seed"], c["norm_std"]);
-  for (std::int64_t i = 0; i < t.model.table().flat_size(); ++i) t.set(i, f32.get(i));
   t.model.refresh_compute_weights();
 }
 
 template <typename Get>
-void expect_summary(const json& want, std::int64_t count, const Get& get, const std::string& name) {
+void expect_summary(const json& want,
+                    const Tolerance& tolerance,
+                    std::int64_t count,
+                    const Get& get,
+                    const std::string& name) {
   double squares = 0, sum = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     squares += get(i) * get(i);
@@ -76,8 +93,9 @@ void expect_summary(const json& want, std::int64_t count, const Get& get, const 
   }
   const double l2 = want["l2"];
   const double root_count = std::sqrt(static_cast<double>(count));
-  const double element = kOfTensorNorm * l2 + kRoundingOfZero;
-  EXPECT_NEAR(std::sqrt(squares), l2, kOfTensorNorm * l2 + kRoundingOfZero * root_count) << name;
+  const double element = tolerance.of_norm * l2 + tolerance.zero_element;
+  EXPECT_NEAR(std::sqrt(squares), l2, tolerance.of_norm * l2 + tolerance.zero_element * root_count)
+      << name;
   EXPECT_NEAR(sum, want["sum"].get<double>(), element * root_count) << name;
   for (const json& sample : want["samples"]) {
     EXPECT_NEAR(get(sample[0]), sample[1].get<double>(), element)
@@ -85,46 +103,69 @@ void expect_summary(const json& want, std::int64_t count, const Get& get, const 
   }
 }
 
-class Golden : public testing::TestWithParam<std::tuple<std::size_t, DType>> {};
+model::Gemma2Config config_of(const json& c) {
+  return model::parse_hf_config(c["model"].dump(), "golden").config;
+}
 
-TEST_P(Golden, LossLogitsAndGradientsAreThoseOfTransformers) {
-  const json& c = golden()["cases"][std::get<0>(GetParam())];
-  SCOPED_TRACE(c["name"]);
-  const model::Gemma2Config config =
-      model::parse_hf_config(c["model"].dump(), "golden.json").config;
+void expect_step(test::TestModel& t, const json& c, const Tolerance& tolerance) {
   const test::OwnedBatch batch = batch_of(c);
-  test::TestModel t(config, test::tiny_options(std::get<1>(GetParam()), batch));
-  initialise_as_f32(t, config, c);
-
   const double loss = t.loss_and_gradients(batch);
-  EXPECT_NEAR(loss, c["loss"].get<double>(), kLossRelative * loss);
+  EXPECT_NEAR(loss, c["loss"].get<double>(), tolerance.loss * loss);
   for (const model::Parameter& p : t.model.table().parameters()) {
     expect_summary(
         c["gradients"][p.name],
+        tolerance,
         p.count,
         [&](std::int64_t i) { return t.grad(p.offset + i); },
         p.name);
   }
-  const DType acc = work_dtype(std::get<1>(GetParam()));
-  std::vector<double> memory(
-      static_cast<std::size_t>(batch.rows * batch.seq_len * config.vocab_size));
-  const Tensor logits(memory.data(), acc, {batch.rows * batch.seq_len, config.vocab_size});
+  const std::int64_t tokens = batch.rows * batch.seq_len;
+  const std::int64_t vocabulary = t.model.config().vocab_size;
+  std::vector<double> memory(static_cast<std::size_t>(tokens * vocabulary));
+  const Tensor logits(memory.data(), t.model.master().dtype, {tokens, vocabulary});
   t.model.forward_logits(batch.view(), logits);
   const auto value = [&](std::int64_t i) {
     return logits.dtype == DType::kF64 ? logits.as<double>()[i] : double{logits.as<float>()[i]};
   };
-  expect_summary(c["logits"], logits.size(), value, "logits");
+  expect_summary(c["logits"], tolerance, logits.size(), value, "logits");
+}
+
+std::string case_name(const json& c) {
+  return c["name"].get<std::string>();
+}
+
+class Golden : public testing::TestWithParam<std::tuple<std::size_t, DType>> {};
+
+TEST_P(Golden, LossLogitsAndGradientsAreThoseOfTransformers) {
+  const json& c = transformers_cases()[std::get<0>(GetParam())];
+  test::TestModel t(config_of(c), test::tiny_options(std::get<1>(GetParam()), batch_of(c)));
+  initialise(t, c);
+  expect_step(t, c, kTransformers);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases,
                          Golden,
-                         testing::Combine(testing::Range(std::size_t{0}, golden()["cases"].size()),
+                         testing::Combine(testing::Range(std::size_t{0},
+                                                         transformers_cases().size()),
                                           testing::Values(DType::kF64, DType::kF32)),
                          [](const auto& info) {
-                           const json& c = golden()["cases"][std::get<0>(info.param)];
-                           return c["name"].get<std::string>() + "_" +
+                           return case_name(transformers_cases()[std::get<0>(info.param)]) + "_" +
                                   std::string(dtype_name(std::get<1>(info.param)));
                          });
+
+class Oracle : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(Oracle, LossLogitsAndGradientsAreThoseOfTheOracle) {
+  const json& c = oracle_cases()[GetParam()];
+  test::TestModel t(config_of(c), test::tiny_options(DType::kF64, batch_of(c)));
+  initialise(t, c);
+  expect_step(t, c, kOracle);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases,
+                         Oracle,
+                         testing::Range(std::size_t{0}, oracle_cases().size()),
+                         [](const auto& info) { return case_name(oracle_cases()[info.param]); });
 
 }  // namespace
 }  // namespace g2
