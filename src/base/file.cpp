@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -92,6 +93,19 @@ void write_file_atomic(const std::filesystem::path& path, std::string_view conte
   }
   const std::filesystem::path parent = path.parent_path();
   Descriptor(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY).sync();
+}
+
+TemporaryFolder::TemporaryFolder() {
+  std::string name = (std::filesystem::temp_directory_path() / "gemma2_train_XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) {
+    throw IoError(cat(name, ": cannot create: ", std::strerror(errno)));
+  }
+  path_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) {

@@ -15,6 +15,20 @@ std::string read_file(const std::filesystem::path& path);
 // A reader sees the old content or the new, never a part.
 void write_file_atomic(const std::filesystem::path& path, std::string_view content);
 
+// A new folder for what goes away with this object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
 // A file mapped read-only. An empty file gives an empty span.
 class MappedFile {
  public:

@@ -1,15 +1,13 @@
 // gemma2_train eval: loss, perplexity and bits per byte of a model on a text.
-#include <stdlib.h>
-
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/stop_signal.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -22,37 +20,6 @@
 
 namespace g2::cli {
 namespace {
-
-namespace fs = std::filesystem;
-
-// Where tokenised text is kept: with the run, or in a folder that goes away afterwards.
-class TokenCache {
- public:
-  explicit TokenCache(const train::ModelSource& source) {
-    if (source.run) {
-      folder_ = source.path.parent_path().parent_path();  // <run>/checkpoints/step_...
-      return;
-    }
-    std::string name = (fs::temp_directory_path() / "gemma2_train_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw base::IoError(base::cat(name, ": cannot create: ", std::strerror(errno)));
-    }
-    folder_ = name;
-    is_temporary_ = true;
-  }
-  ~TokenCache() {
-    std::error_code ignored;
-    if (is_temporary_) fs::remove_all(folder_, ignored);
-  }
-  TokenCache(const TokenCache&) = delete;
-  TokenCache& operator=(const TokenCache&) = delete;
-
-  std::string folder() const { return folder_.string(); }
-
- private:
-  fs::path folder_;
-  bool is_temporary_ = false;
-};
 
 // What to measure on, and how: the run's own settings, where there is a run.
 config::RunConfig eval_config(const train::ModelSource& source,
@@ -100,9 +67,11 @@ int eval(Args args) {
         path, " is no run, so it has no validation data; say what to measure on (--data FILE)"));
   }
   config::RunConfig c = eval_config(source, files, seq_len, rows);
-  const TokenCache cache(source);
-  c.run.dir = cache.folder();
-  const Backend backend = open_backend(c.device);
+  // Tokenised text is kept with the run, where there is one: <run>/checkpoints/step_...
+  std::optional<base::TemporaryFolder> temporary;
+  c.run.dir = source.run ? source.path.parent_path().parent_path().string()
+                         : temporary.emplace().path().string();
+  const Backend backend = open_backend(c.device, c.train.precision);
   const auto tokenizer = tokenizer::open_tokenizer(c.data.tokenizer);
   const data::Dataset dataset = open_data(c, source.config, *tokenizer, *backend.pool);
   model::ModelOptions model_options = train::model_options(c);
