@@ -1,10 +1,11 @@
-// From a tensor's dtype to a template argument, and the checks every op makes.
+// From a tensor's dtype to a template argument, and how work is cut into tasks.
 #pragma once
 
 #include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tensor/op_checks.h"
 #include "tensor/ops.h"
 
 namespace g2::cpu {
@@ -23,24 +24,6 @@ void for_dtype(const char* op, DType dtype, Body&& body) {
       break;
   }
   throw base::DeviceError(base::cat(op, ": no kernel for ", dtype_name(dtype)));
-}
-
-// Throws DeviceError "op: what; got shapes" unless `holds`.
-template <typename... Tensors>
-void require(bool holds, const char* op, const char* what, const Tensors&... tensors) {
-  if (holds) return;
-  std::string message = base::cat(op, ": ", what, "; got");
-  ((message += base::cat(" ", tensors.describe())), ...);
-  throw base::DeviceError(message);
-}
-
-// Throws DeviceError unless every tensor that is given holds elements of type `dtype`.
-template <typename... Tensors>
-void require_dtype(const char* op, DType dtype, const Tensors&... tensors) {
-  require(((!tensors || tensors.dtype == dtype) && ...),
-          op,
-          base::cat("expected ", dtype_name(dtype)).c_str(),
-          tensors...);
 }
 
 // Rows of elementwise work a task takes: about 64 KiB, whatever the thread count.
