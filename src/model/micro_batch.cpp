@@ -6,8 +6,16 @@
 namespace g2::model {
 namespace {
 
-constexpr std::int64_t kArrays =
-    10;  // ids, targets, positions, 2 x (lo, hi), group ids, begin, rows
+// ids, targets, positions, 2 x (lo, hi), group ids, begin, rows, rows with a target
+constexpr std::int64_t kArrays = 11;
+
+std::vector<std::int32_t> rows_with_target(std::span<const std::int32_t> targets) {
+  std::vector<std::int32_t> rows;
+  for (std::size_t n = 0; n < targets.size(); ++n) {
+    if (targets[n] != kIgnoredTarget) rows.push_back(static_cast<std::int32_t>(n));
+  }
+  return rows;
+}
 
 }  // namespace
 
@@ -79,6 +87,7 @@ void BatchInputs::upload(const MicroBatch& batch, std::int64_t window, std::int6
   groups.ids = put(host.ids);
   groups.begin = put(host.begin);
   groups.rows = put(host.rows);
+  target_rows = put(rows_with_target(batch.targets));
   device_.copy_from_host(buffer_.data(), staging_.data(), staging_.size() * sizeof(std::int32_t));
 }
 

@@ -50,6 +50,7 @@ class BatchInputs {
   Tensor ids, targets, positions;  // [N] i32
   Intervals full, sliding;
   RowGroups groups;
+  Tensor target_rows;  // [valid] i32, ascending
 
  private:
   Device& device_;

@@ -249,6 +249,7 @@ void Model::lm_head(
   ops_.lm_head_loss({.x = acts_.y_final,
                      .w = weights_.head,
                      .targets = inputs_.targets,
+                     .rows = inputs_.target_rows,
                      .softcap = config_.final_logit_softcapping,
                      .z_weight = options_.z_weight,
                      .grad_scale = grad_scale,

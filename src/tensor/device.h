@@ -12,6 +12,7 @@ namespace g2 {
 struct MemoryInfo {
   std::size_t total = 0;
   std::size_t available = 0;
+  std::size_t used = 0;  // CPU: this process's peak; GPU: all that is allocated now
 };
 
 class Device {

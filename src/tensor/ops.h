@@ -190,6 +190,7 @@ struct LmHeadLoss {
   Tensor x;           // [N, d]  T
   Tensor w;           // [V, d]  T
   Tensor targets;     // [N]     i32 in [0, V) or kIgnoredTarget
+  Tensor rows{};      // [valid] i32, the rows that have a target, ascending; null: found by the op
   double softcap;     // 0: none
   double z_weight;    // 0: none
   double grad_scale;  // 1 / valid targets of the whole step

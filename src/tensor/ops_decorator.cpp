@@ -64,7 +64,7 @@ Slots slots_of(LinearWgrad& p) {
 }
 Slots slots_of(LmHeadLoss& p) {
   return {{"x", kIn, &p.x}, {"w", kIn, &p.w}, {"targets", kIn, &p.targets},
-          {"sums", kInOut, &p.sums}, {"loss", kOut, &p.loss}, {"top1", kOut, &p.top1},
+          {"rows", kIn, &p.rows}, {"sums", kInOut, &p.sums}, {"loss", kOut, &p.loss}, {"top1", kOut, &p.top1},
           {"grad_x", kOut, &p.grad_x}, {"grad_w", added_to(p.accumulate_grad_w), &p.grad_w},
           {"flags", kInOut, &p.flags}, {"workspace", kScratch, &p.workspace}};
 }
