@@ -1,5 +1,7 @@
 #include "cpu/cpu_device.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -26,6 +28,9 @@ MemoryInfo system_memory() {
     if (key == "MemTotal:") info.total = kib << 10;
     if (key == "MemAvailable:") info.available = kib << 10;
   }
+  struct rusage usage {};
+  getrusage(RUSAGE_SELF, &usage);
+  info.used = static_cast<std::size_t>(usage.ru_maxrss) << 10;
   return info;
 }
 

@@ -1,7 +1,5 @@
 #include "train/trainer.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -20,12 +18,6 @@ namespace {
 using base::cat;
 
 constexpr std::size_t kSamplesNamed = 8;  // in messages about a bad step
-
-double peak_memory_gib() {
-  struct rusage usage {};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / (1 << 20);
-}
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -173,7 +165,7 @@ void Trainer::measure(StepResult& result, double seconds) const {
       static_cast<double>(info_.cursor) / static_cast<double>(parts_.dataset.train->size());
   result.ms = seconds * 1e3;
   result.tokens_per_s = static_cast<double>(tokens) / seconds;
-  result.mem_gib = peak_memory_gib();
+  result.mem_gib = static_cast<double>(parts_.device.memory().used) / (1 << 30);
   result.skipped_steps = skipped_steps_;
   if (parts_.device.peak_flops() > 0) {
     result.mfu = model::training_flops(parts_.model, tokens, visible_pairs_) / seconds /
