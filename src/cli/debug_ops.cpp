@@ -17,7 +17,7 @@ DebugOps::DebugOps(const DebugOptions& options, Backend& backend) {
   if (options.verify) {
     config::DeviceSettings cpu;
     cpu.kind = config::DeviceKind::kCpu;
-    reference_ = open_backend(cpu);
+    reference_ = open_backend(cpu, config::Precision::kFp64);
     auto verify = std::make_unique<VerifyOps>(
         std::move(backend.ops), device, *reference_.ops, *reference_.device);
     verify_ = verify.get();

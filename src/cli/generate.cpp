@@ -67,7 +67,7 @@ int generate(Args args) {
   if (context == 0) context = static_cast<std::int64_t>(ids.size()) + sampling.max_new_tokens;
   check_sampling(sampling, samples, context);
 
-  const Backend backend = open_backend({});
+  const Backend backend = open_backend({}, config::Precision::kFp32);
   model::Model model(source.config,
                      *backend.device,
                      *backend.ops,

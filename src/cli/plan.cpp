@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -121,7 +122,8 @@ int plan(Args args) {
   if (read_data) config::require_training(loaded);
   const config::RunConfig& c = loaded.config;
   const model::Gemma2Config model_config = open_model_config(c.model);
-  const Backend backend = open_backend(c.device);
+  const base::TemporaryFolder plans;  // products are chosen as the run will choose them
+  const Backend backend = open_backend(c.device, c.train.precision, plans.path() / kMatmulPlans);
   const model::ParameterTable table(model_config);
 
   std::printf("parameters  %lld (%s), of them %lld in the embedding\n",

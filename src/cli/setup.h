@@ -1,6 +1,7 @@
 // From a run's config to the things a command works with: device, tokenizer, data, model.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,9 @@
 
 namespace g2::cli {
 
+// A run's choice of matrix products, in its folder.
+inline constexpr const char* kMatmulPlans = "matmul_plans.json";
+
 // A device with its ops, and the CPU threads for everything else.
 struct Backend {
   std::unique_ptr<base::ThreadPool> pool;
@@ -22,9 +26,13 @@ struct Backend {
   std::unique_ptr<Ops> ops;
 };
 
-// device.kind "auto" takes a GPU when this build and machine have one. Throws UsageError for "cuda"
-// where that cannot be.
-Backend open_backend(const config::DeviceSettings& settings);
+// device.kind "auto" takes a GPU when this build and machine have one and it computes in
+// `precision`. Throws UsageError for "cuda" in a build without it or with fp64, DeviceError where
+// the GPU cannot be used. `plan_file`: where a training run keeps its choice of matrix products
+// (cuda/matmul.h); empty for commands whose speed does not matter.
+Backend open_backend(const config::DeviceSettings& settings,
+                     config::Precision precision,
+                     const std::filesystem::path& plan_file = {});
 
 // The model section resolved; warnings of a Hugging Face folder go to the log. Throws UsageError
 // when the tokenizer has more ids than the vocabulary.

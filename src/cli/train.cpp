@@ -168,7 +168,8 @@ int train(Args args) {
   config::require_training(loaded);
   const config::RunConfig& c = loaded.config;
   apply_log_settings(c.log);
-  Backend backend = open_backend(c.device);
+  Backend backend =
+      open_backend(c.device, c.train.precision, std::filesystem::path(c.run.dir) / kMatmulPlans);
   const DebugOps debug_ops(debug_options, backend);
   const model::Gemma2Config model_config = open_model_config(c.model);
   const auto tokenizer = tokenizer::open_tokenizer(c.data.tokenizer);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/stop_signal.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -25,23 +26,6 @@ namespace g2::cli {
 namespace {
 
 using base::cat;
-
-// A run folder of its own, gone afterwards: a verification is no run to go on with.
-class TemporaryRun {
- public:
-  TemporaryRun()
-      : path_(std::filesystem::temp_directory_path() / cat("gemma2_verify_", ::getpid())) {}
-  ~TemporaryRun() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryRun(const TemporaryRun&) = delete;
-  TemporaryRun& operator=(const TemporaryRun&) = delete;
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 // The losses of both sides as a log that scripts/plot_log.py draws.
 void plot(const train::VerifyReport& report, const std::string& image) {
@@ -104,10 +88,11 @@ int verify(Args args) {
   const config::LoadedConfig loaded = config::load_config(source.file, source.overrides);
   config::require_training(loaded);
   config::RunConfig c = loaded.config;
-  const TemporaryRun run;
-  c.run.dir = run.path();
+  // A run folder of its own: a verification is no run to go on with.
+  const base::TemporaryFolder run;
+  c.run.dir = (run.path() / "run").string();
   apply_log_settings(c.log);
-  Backend backend = open_backend(c.device);
+  Backend backend = open_backend(c.device, c.train.precision);
   const DebugOps debug_ops(debug_options, backend);
   const model::Gemma2Config model_config = open_model_config(c.model);
   const auto tokenizer = tokenizer::open_tokenizer(c.data.tokenizer);
